@@ -11,11 +11,11 @@ mod traffic;
 mod written;
 
 pub use run::{
-    CollectiveResult, ConnectionSample, Connections, Coupled, CouplingError, FaultPrice, Finished,
-    FlowFailure, FlowLevelRun, FlowResult, Hold, How, JobProgress, JobResult, JobSettings, JobWatch,
+    BlockingCause, CollectiveResult, ConnectionSample, Connections, Coupled, CouplingError, FaultPrice,
+    Finished, FlowFailure, FlowLevelRun, FlowResult, How, JobObserver, JobProgress, JobResult, JobSettings,
     JobsOutcome, KindResult, LaneResult, LinkResult, LinkSample, MemoCount, Outcome, PortTraffic,
-    RecoveryStory, Run, RunError, SaidResult, Series, Standstill, Start, StepResult, TransferResult, Trouble,
-    Waiting, check, listed, run, run_jobs, run_jobs_to_failure, run_jobs_with,
+    RecoveryStory, Run, RunError, SaidResult, Series, StallReport, Start, StepResult, TransferResult,
+    Trouble, Waiting, check, listed, run, run_jobs, run_jobs_to_failure, run_jobs_with,
 };
 pub use scenario::{
     Fidelity, Files, Filled, Inert, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology,

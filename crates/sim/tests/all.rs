@@ -25,7 +25,7 @@ mod scenarios;
 mod series;
 mod servers;
 mod sharp;
-mod standstill;
+mod stall;
 mod stopping;
 mod traffic;
 mod training;

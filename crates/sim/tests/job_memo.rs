@@ -6,7 +6,7 @@ use railnet_sim::{JobSettings, JobsOutcome, Scenario, run_jobs_with};
 
 fn run(text: &str, memo: bool) -> JobsOutcome {
     let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    run_jobs_with(&scenario, NoSink, JobSettings { memo, threads: 1, watch: None })
+    run_jobs_with(&scenario, NoSink, JobSettings { memo, threads: 1, observer: None })
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
         .0
 }
@@ -23,7 +23,7 @@ fn job(server: &str, nodes: u32, rest: &str) -> String {
 fn share(name: &str, text: &str) -> u64 {
     let without = run(text, false);
     let with = run(text, true);
-    assert_eq!(without.memo.taken, 0, "{name}");
+    assert_eq!(without.memo.hits, 0, "{name}");
     assert_eq!(with.memo.calls, without.memo.calls, "{name}");
     for (with, without) in with.jobs.iter().zip(&without.jobs) {
         assert_eq!(with.steps, without.steps, "{name}");
@@ -41,7 +41,7 @@ fn share(name: &str, text: &str) -> u64 {
         assert_eq!(other, Some(lane), "{name}");
     }
     assert!(with_network.events <= without_network.events, "{name}");
-    with.memo.taken * 100 / with.memo.calls
+    with.memo.hits * 100 / with.memo.calls
 }
 
 #[test]

@@ -51,10 +51,10 @@ fn the_same_file_gives_the_same_digest_with_and_without_memory() {
     );
     let scenario = Scenario::parse(&format!("steps = 2\n{text}")).unwrap();
     let [with, without] = [true, false].map(|memo| {
-        let settings = railnet_sim::JobSettings { memo, threads: 1, watch: None };
+        let settings = railnet_sim::JobSettings { memo, threads: 1, observer: None };
         railnet_sim::run_jobs_with(&scenario, railnet_core::event::NoSink, settings).unwrap().0
     });
-    assert!(with.memo.taken > 0, "matrices are shared inside servers");
+    assert!(with.memo.hits > 0, "matrices are shared inside servers");
     assert_eq!(with.digest, without.digest);
     assert_eq!(with.jobs[0].steps, without.jobs[0].steps);
     let steps = &with.jobs[0].steps;

@@ -3,7 +3,7 @@
 
 use railnet_core::event::NoSink;
 use railnet_core::{Rate, Span};
-use railnet_sim::{Hold, Run, RunError, Scenario, ScenarioError, graph};
+use railnet_sim::{BlockingCause, Run, RunError, Scenario, ScenarioError, graph};
 
 const SEND: &str = "[[traffic]]\nkind = \"permutation\"\nbytes = \"100KB\"\n";
 
@@ -212,7 +212,7 @@ fn a_circle_of_links_that_wait_for_each_other_is_named() {
             text.replace("buffer = \"4MB\"", &format!("buffer = \"4MB\", flow_control = \"{control}\""));
         let error = Run::new(&parse(&text), NoSink).unwrap().finish().err().unwrap();
         let RunError::Stuck(found) = error else { panic!("{error}") };
-        let Hold::Deadlock { links, priority: 0 } = &found.hold else { panic!("{found}") };
+        let BlockingCause::Deadlock { links, priority: 0 } = &found.cause else { panic!("{found}") };
         assert_eq!(links.len(), 5);
         for (index, (_, to)) in links.iter().enumerate() {
             assert_eq!(*to, links[(index + 1) % 5].0, "each waits for the next");

@@ -136,7 +136,7 @@ fn collectives_server_by_server_are_those_in_the_order_of_time() {
 #[test]
 fn jobs_server_by_server_are_those_in_the_order_of_time() {
     fn job<S: Sink>(scenario: &Scenario, sink: S, memo: bool, threads: u32) -> JobsOutcome {
-        run_jobs_with(scenario, sink, JobSettings { memo, threads, watch: None }).unwrap().0
+        run_jobs_with(scenario, sink, JobSettings { memo, threads, observer: None }).unwrap().0
     }
     let deep = "[model]\nname = \"gpt-400m\"\nlayers = 2\nvocabulary = 4096\n[parallel]\n";
     let eager =

@@ -336,8 +336,8 @@ impl Player {
                 format!("; nothing came from the peer at all: is UDP port {port} open between the two?")
             }
             None => {
-                let thrown =
-                    unauthenticated.map_or_else(String::new, |unauthenticated| format!(", thrown away {unauthenticated}"));
+                let thrown = unauthenticated
+                    .map_or_else(String::new, |unauthenticated| format!(", thrown away {unauthenticated}"));
                 format!("; {} packets came, {} were sent again{thrown}", driver.received, nic.resent)
             }
         }

@@ -8,7 +8,7 @@ use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, Span};
 use railnet_formats::run_file::{Budget, Recorder, RunFile};
 use railnet_sim::{
-    Coupled, Fidelity, FlowLevelRun, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError,
+    Coupled, Fidelity, FlowLevelRun, JobObserver, JobProgress, JobSettings, JobsOutcome, Run, RunError,
     run_jobs_to_failure,
 };
 use railnet_topology::FabricGraph;
@@ -269,7 +269,7 @@ fn run_jobs(
 ) -> anyhow::Result<(JobsOutcome, Option<RunError>)> {
     let threads = question.threads.unwrap_or_else(|| job::useful_threads(&file.scenario));
     let mut watch = While(goes_on);
-    let settings = JobSettings { memo: question.memo, threads, watch: Some(&mut watch) };
+    let settings = JobSettings { memo: question.memo, threads, observer: Some(&mut watch) };
     match run_jobs_to_failure(&file.scenario, NoSink, settings) {
         Ok((outcome, _, failure)) => Ok((outcome, failure)),
         Err(RunError::Scenario(error)) => Err(file.problem(error)),
@@ -280,12 +280,12 @@ fn run_jobs(
 /// Goes on as long as the one who asked wants.
 struct While<'a>(&'a dyn Fn(f64) -> bool);
 
-impl JobWatch<NoSink> for While<'_> {
-    fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
-        self.look_beside(progress)
+impl JobObserver<NoSink> for While<'_> {
+    fn observe(&mut self, _run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
+        self.observe_baseline(progress)
     }
 
-    fn look_beside(&mut self, progress: &JobProgress) -> bool {
+    fn observe_baseline(&mut self, progress: &JobProgress) -> bool {
         let (over, all) = progress.calls;
         self.0(over as f64 / all.max(1) as f64)
     }

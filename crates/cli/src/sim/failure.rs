@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use railnet_sim::{Hold, RunError, Standstill, Waiting, listed};
+use railnet_sim::{BlockingCause, RunError, StallReport, Waiting, listed};
 use serde_json::{Value, json};
 
 /// Says it to people, before anything else is done with what was seen until then.
@@ -14,9 +14,9 @@ pub(super) fn tell(error: &RunError, out: &mut dyn std::io::Write) {
 /// For programs. `docs/scenarios.md` says what the fields mean.
 pub(super) fn object(error: &RunError) -> Value {
     let mut details = match error {
-        RunError::Stuck(standstill) => {
-            let Standstill { hold, idle, waiting } = standstill.as_ref();
-            let mut value = held(hold);
+        RunError::Stuck(stall) => {
+            let StallReport { cause, idle, waiting } = stall.as_ref();
+            let mut value = held(cause);
             value["idle_us"] = idle.as_us_f64().into();
             value["waiting"] = waiting.iter().map(flow).collect();
             value
@@ -25,7 +25,7 @@ pub(super) fn object(error: &RunError) -> Value {
             "kind": "flow-failed",
             "status": failure.status.to_string(),
             "waiting": [flow(&failure.waiting)],
-            "held_by": held(&failure.hold),
+            "held_by": held(&failure.cause),
         }),
         RunError::Unfinished { limit, waiting, .. } => json!({
             "kind": "unfinished",
@@ -52,18 +52,18 @@ fn flow(waiting: &Waiting) -> Value {
     })
 }
 
-fn held(hold: &Hold) -> Value {
+fn held(cause: &BlockingCause) -> Value {
     let pairs = |links: &[(String, String)]| -> Value {
         links.iter().map(|(from, to)| json!({ "from": from, "to": to })).collect()
     };
-    match hold {
-        Hold::Deadlock { links, priority } => {
+    match cause {
+        BlockingCause::Deadlock { links, priority } => {
             json!({ "kind": "deadlock", "links": pairs(links), "priority": priority })
         }
-        Hold::Storm { hosts, .. } => json!({ "kind": "pause-storm", "hosts": hosts }),
-        Hold::Paused { links } => json!({ "kind": "paused", "links": pairs(links) }),
-        Hold::Dead { links } => json!({ "kind": "link-down", "links": links }),
-        Hold::Silence => json!({ "kind": "silence" }),
+        BlockingCause::Storm { hosts, .. } => json!({ "kind": "pause-storm", "hosts": hosts }),
+        BlockingCause::Paused { links } => json!({ "kind": "paused", "links": pairs(links) }),
+        BlockingCause::Dead { links } => json!({ "kind": "link-down", "links": links }),
+        BlockingCause::Silence => json!({ "kind": "silence" }),
         _ => json!({ "kind": "nothing" }),
     }
 }
@@ -71,9 +71,9 @@ fn held(hold: &Hold) -> Value {
 /// The error for people: what, who is hit, and what one could try.
 pub(super) fn words(error: &RunError) -> String {
     let mut text = error.to_string();
-    if let RunError::Stuck(standstill) = error {
-        text = standstill.headline();
-        for (what, flows) in standstill.groups() {
+    if let RunError::Stuck(stall) = error {
+        text = stall.headline();
+        for (what, flows) in stall.groups() {
             let _ = write!(text, "\n    {what}: {}", listed(&flows));
         }
     }
@@ -87,11 +87,11 @@ pub(super) fn words(error: &RunError) -> String {
 fn advice(error: &RunError) -> Option<&'static str> {
     match error {
         RunError::Unfinished { .. } => Some("`limit` in the scenario gives a run more virtual time"),
-        RunError::Stuck(standstill) => match standstill.hold {
-            Hold::Deadlock { .. } => Some(
+        RunError::Stuck(stall) => match stall.cause {
+            BlockingCause::Deadlock { .. } => Some(
                 "without pauses or credits (flow_control = \"none\"), or with routes that form no circle, it moves",
             ),
-            Hold::Silence => Some("a NIC with `timeout = 0` never asks again for what was lost"),
+            BlockingCause::Silence => Some("a NIC with `timeout = 0` never asks again for what was lost"),
             _ => Some("`stall` in the scenario says how long nothing may move"),
         },
         RunError::Flow(_) => {

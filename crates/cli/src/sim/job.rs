@@ -17,8 +17,8 @@ use railnet_core::Digest;
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
 use railnet_sim::{
-    Fidelity, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, Scenario, run_jobs_to_failure,
-    run_jobs_with,
+    Fidelity, JobObserver, JobProgress, JobSettings, JobsOutcome, Run, RunError, Scenario,
+    run_jobs_to_failure, run_jobs_with,
 };
 use railnet_topology::FabricGraph;
 use serde_json::Value;
@@ -31,7 +31,7 @@ use crate::careful::{self, Notice};
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage};
-use watch::Onlooker;
+use watch::JobMonitor;
 
 /// The job that runs where nothing else is said.
 pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-small");
@@ -39,16 +39,16 @@ pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-small");
 /// Runs a job and prints its screen.
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let began = Instant::now();
-    let mut onlooker = Onlooker::new(None, None, crate::wire::Wire::Values, &file.scenario)?;
+    let mut monitor = JobMonitor::new(None, None, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
     let beside = Beside::transport(file, BESIDE_BUDGET, |_| Ok(()));
     let run = || {
-        let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
+        let settings = JobSettings { observer: Some(&mut monitor), ..JobSettings::default() };
         run_jobs_with(&file.scenario, recorder, settings)
     };
     let (found, other) = beside::together(run, beside.as_ref());
-    onlooker.finish()?;
+    monitor.finish()?;
     let (outcome, recorder) = found?;
     let wall_s = began.elapsed().as_secs_f64();
     screen::print(file, &outcome, wall_s, false, out)?;
@@ -119,11 +119,11 @@ pub(super) fn run(
     refuse(arguments, &file.scenario)?;
     warn(file, !arguments.no_memo, arguments.record.is_on())?;
     let began = Instant::now();
-    let mut onlooker =
-        Onlooker::new(Some(&arguments.capture), outputs.pcap.take(), arguments.wire, &file.scenario)?;
-    let (result, other) = beside::together(|| run_watched(arguments, file, &mut onlooker), beside);
+    let mut monitor =
+        JobMonitor::new(Some(&arguments.capture), outputs.pcap.take(), arguments.wire, &file.scenario)?;
+    let (result, other) = beside::together(|| run_watched(arguments, file, &mut monitor), beside);
     let result = result?;
-    let captured = onlooker.finish()?;
+    let captured = monitor.finish()?;
     let (outcome, failure, recorder) = match result {
         Ok(found) => found,
         Err(RunError::Scenario(error)) => return Err(file.problem(error)),
@@ -172,19 +172,19 @@ type Watched = (JobsOutcome, Option<RunError>, Option<(FabricGraph, Recorder)>);
 fn run_watched(
     arguments: &Arguments,
     file: &File,
-    onlooker: &mut Onlooker<'_>,
+    monitor: &mut JobMonitor<'_>,
 ) -> anyhow::Result<Result<Watched, RunError>> {
     let memo = !arguments.no_memo;
     let threads = arguments.threads.map_or_else(|| useful_threads(&file.scenario), NonZeroU32::get);
     if !arguments.record.is_on() {
-        let settings = JobSettings { memo, threads, watch: Some(onlooker) };
+        let settings = JobSettings { memo, threads, observer: Some(monitor) };
         let found = run_jobs_to_failure(&file.scenario, NoSink, settings);
         return Ok(found.map(|(outcome, _, failure)| (outcome, failure, None)));
     }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let recorder = Recorder::new(&graph, arguments.record.budget()).of_job();
     // What is recorded has to come in order: one thread.
-    let settings = JobSettings { memo, threads: 1, watch: Some(onlooker) };
+    let settings = JobSettings { memo, threads: 1, observer: Some(monitor) };
     let found = run_jobs_to_failure(&file.scenario, recorder, settings);
     Ok(found.map(|(outcome, recorder, failure)| (outcome, failure, Some((graph, recorder)))))
 }
@@ -225,16 +225,16 @@ pub(super) struct Totals {
 /// Goes on until somebody stops it.
 struct Until<'a>(&'a Interrupt);
 
-impl JobWatch<NoSink> for Until<'_> {
+impl JobObserver<NoSink> for Until<'_> {
     fn stop(&self) -> Option<Arc<AtomicBool>> {
         Some(self.0.flag())
     }
 
-    fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, _progress: &JobProgress) -> bool {
+    fn observe(&mut self, _run: &mut Run<(Digest, NoSink)>, _progress: &JobProgress) -> bool {
         !self.0.is_set()
     }
 
-    fn look_beside(&mut self, _progress: &JobProgress) -> bool {
+    fn observe_baseline(&mut self, _progress: &JobProgress) -> bool {
         !self.0.is_set()
     }
 }
@@ -246,7 +246,7 @@ pub(crate) fn run_whole(
     interrupt: &Interrupt,
 ) -> Result<Option<JobsOutcome>, RunError> {
     let mut until = Until(interrupt);
-    let settings = JobSettings { memo, threads: 1, watch: Some(&mut until) };
+    let settings = JobSettings { memo, threads: 1, observer: Some(&mut until) };
     let (outcome, _) = run_jobs_with(scenario, NoSink, settings)?;
     Ok((!outcome.is_partial).then_some(outcome))
 }

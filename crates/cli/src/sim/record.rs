@@ -10,7 +10,7 @@ use railnet_fabric::host_gid;
 use railnet_formats::run_file::{
     About, Budget, Recorder, RunFile, add_flows, add_jobs, add_queues, kept_of, meta,
 };
-use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_to_failure};
+use railnet_sim::{JobObserver, JobProgress, JobSettings, JobsOutcome, Run, RunError, run_jobs_to_failure};
 use railnet_topology::{FabricGraph, Vertex};
 use railnet_wire::{Ethernet, Extended, Headers, Ip, Reth, Udp};
 use serde_json::{Value, json};
@@ -274,7 +274,7 @@ pub(super) fn run_jobs_again(
 ) -> anyhow::Result<(JobsOutcome, Recorder, Option<RunError>)> {
     let recorder = Recorder::new(graph, budget).of_job();
     let mut frames = Frames { graph, goes_on };
-    let settings = JobSettings { threads: 1, watch: Some(&mut frames), ..JobSettings::default() };
+    let settings = JobSettings { threads: 1, observer: Some(&mut frames), ..JobSettings::default() };
     run_jobs_to_failure(&file.scenario, recorder, settings).map_err(|error| words(file, error))
 }
 
@@ -291,17 +291,17 @@ impl Frames<'_> {
     }
 }
 
-impl JobWatch<Recorder> for Frames<'_> {
+impl JobObserver<Recorder> for Frames<'_> {
     fn begin(&mut self, run: &mut Run<(Digest, Recorder)>) {
         tap(self.graph, run);
     }
 
-    fn look(&mut self, run: &mut Run<(Digest, Recorder)>, progress: &JobProgress) -> bool {
+    fn observe(&mut self, run: &mut Run<(Digest, Recorder)>, progress: &JobProgress) -> bool {
         take_frames(self.graph, run);
         self.tell(progress)
     }
 
-    fn look_beside(&mut self, progress: &JobProgress) -> bool {
+    fn observe_baseline(&mut self, progress: &JobProgress) -> bool {
         self.tell(progress)
     }
 }

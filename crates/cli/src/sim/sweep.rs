@@ -414,7 +414,7 @@ fn run_one(scenario: &Scenario, wire: Wire, memo: bool, interrupt: &Interrupt) -
     }
     let told = |error: RunError| match error {
         // A line of a table has no room for all who wait.
-        RunError::Stuck(standstill) => standstill.headline(),
+        RunError::Stuck(stall) => stall.headline(),
         error => error.to_string(),
     };
     let began = Instant::now();

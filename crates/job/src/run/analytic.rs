@@ -87,8 +87,8 @@ pub enum NoPrice {
         gpus: u32,
     },
     /// Nothing moves, and not everybody is through: a mistake in the graph.
-    #[error("the step stands still: rank {rank} waits in {what}")]
-    Standstill {
+    #[error("the step is stalled: rank {rank} waits in {what}")]
+    Stalled {
         /// Who.
         rank: u32,
         /// For what.
@@ -143,7 +143,7 @@ pub fn run<'a>(
     }
     if let Some(stuck) = driver.machine.waiting().next() {
         let (rank, said) = driver.machine.communication(stuck);
-        return Err(NoPrice::Standstill { rank: rank.0, what: format!("{:?}", said.what) });
+        return Err(NoPrice::Stalled { rank: rank.0, what: format!("{:?}", said.what) });
     }
     Ok(driver.machine)
 }

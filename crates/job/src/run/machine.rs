@@ -224,7 +224,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The communication that ranks wait in that are not through: for the one who has to explain a standstill.
+    /// The communication that ranks wait in that are not through: to explain a stall.
     pub fn waiting(&self) -> impl Iterator<Item = Ticket> + '_ {
         let all = self.states.iter().enumerate().filter(|(_, state)| state.left > 0);
         let entered = all.flat_map(|(worker, state)| {

@@ -157,7 +157,7 @@ impl Coupled {
             if !ended.is_empty() {
                 return Ok(ended);
             }
-            let Run { network, world, watch, is_quiet, .. } = &mut self.run;
+            let Run { network, world, stall, is_quiet, .. } = &mut self.run;
             if let Some(failure) = world.runner.failure.take() {
                 return Err(failure);
             }
@@ -167,14 +167,14 @@ impl Coupled {
                 self.now = if until == Time::NEVER { self.now } else { self.now.max(until) };
                 return Ok(Vec::new());
             }
-            let stage = until.min(watch.next);
+            let next = until.min(stall.next);
             let has_none = |runner: &super::runner::Runner| {
                 runner.failure.is_none() && runner.news.as_ref().is_none_or(Vec::is_empty)
             };
-            *is_quiet = network.run_while(world, stage, |world| has_none(&world.runner));
+            *is_quiet = network.run_while(world, next, |world| has_none(&world.runner));
             self.now = self.now.max(network.now);
-            if stage == watch.next && network.now >= stage && world.runner.failure.is_none() {
-                world.runner.failure = watch.look(network, &world.runner);
+            if next == stall.next && network.now >= next && world.runner.failure.is_none() {
+                world.runner.failure = stall.check(network, &world.runner);
             }
         }
     }

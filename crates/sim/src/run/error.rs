@@ -6,7 +6,7 @@ use railnet_core::Span;
 use railnet_nic::{PostError, Status};
 use thiserror::Error;
 
-use super::standstill::{Hold, Waiting, listed};
+use super::stall::{BlockingCause, Waiting, listed};
 use crate::scenario::ScenarioError;
 
 /// Why a run failed.
@@ -22,7 +22,7 @@ pub enum RunError {
     /// A flow could not be started.
     #[error("flow {flow} (host {from} to host {to}) cannot be started: {reason}")]
     Post {
-        /// Which.
+        /// The number of the flow.
         flow: u32,
         /// The sender.
         from: u32,
@@ -34,9 +34,9 @@ pub enum RunError {
     /// What ranks do together did not come to its end.
     #[error("{0}")]
     Collective(String),
-    /// Flows stand still for good.
+    /// Flows are stalled for good.
     #[error(transparent)]
-    Stuck(Box<Standstill>),
+    Stuck(Box<StallReport>),
     /// More was to be kept over time than is kept.
     #[error("more than {rows} samples, every {interval}: give a larger `sample`")]
     Samples {
@@ -76,8 +76,8 @@ pub struct FlowFailure {
     pub waiting: Waiting,
     /// How it failed.
     pub status: Status,
-    /// What held packets back at that moment.
-    pub hold: Hold,
+    /// What blocked packets at that moment.
+    pub cause: BlockingCause,
 }
 
 impl fmt::Display for FlowFailure {
@@ -85,8 +85,8 @@ impl fmt::Display for FlowFailure {
         let Waiting { flow, from, to, .. } = self.waiting;
         let (status, place) = (&self.status, self.waiting.place());
         write!(f, "flow {flow} (host {from} to host {to}) failed: {status}; it waited at {place}")?;
-        if self.hold != Hold::Nothing {
-            write!(f, "; {}", self.hold)?;
+        if self.cause != BlockingCause::Nothing {
+            write!(f, "; {}", self.cause)?;
         }
         Ok(())
     }
@@ -94,42 +94,42 @@ impl fmt::Display for FlowFailure {
 
 impl std::error::Error for FlowFailure {}
 
-/// Flows that will not move again.
+/// A stall: flows that will not move again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standstill {
-    /// What holds them.
-    pub hold: Hold,
+pub struct StallReport {
+    /// What blocks them.
+    pub cause: BlockingCause,
     /// For how long nothing had moved when the run was given up.
     pub idle: Span,
     /// The flows that wait.
     pub waiting: Vec<Waiting>,
 }
 
-impl Standstill {
-    /// What holds how many flows, without their names.
+impl StallReport {
+    /// What blocks how many flows, without their names.
     pub fn headline(&self) -> String {
-        let Self { hold, idle, waiting } = self;
+        let Self { cause, idle, waiting } = self;
         let moved = match *idle {
             Span::ZERO => String::new(),
             idle => format!("nothing has moved for {idle}, and "),
         };
         match waiting.len() {
-            1 => format!("{hold}; {moved}1 flow waits"),
-            flows => format!("{hold}; {moved}{flows} flows wait"),
+            1 => format!("{cause}; {moved}1 flow waits"),
+            flows => format!("{cause}; {moved}{flows} flows wait"),
         }
     }
 
     /// The flows that wait, those that are held first and then those behind them: what they are, and which.
     pub fn groups(&self) -> Vec<(String, Vec<Waiting>)> {
-        let (direct, behind): (Vec<Waiting>, Vec<Waiting>) = match &self.hold {
-            Hold::Storm { numbers, .. } => {
+        let (direct, behind): (Vec<Waiting>, Vec<Waiting>) = match &self.cause {
+            BlockingCause::Storm { numbers, .. } => {
                 self.waiting.iter().partition(|waiting| numbers.contains(&waiting.to))
             }
             _ => (Vec::new(), self.waiting.clone()),
         };
-        let them = self.hold.them();
-        let others = match (&self.hold, direct.is_empty()) {
-            (Hold::Silence, _) => "for ever".to_owned(),
+        let them = self.cause.them();
+        let others = match (&self.cause, direct.is_empty()) {
+            (BlockingCause::Silence, _) => "for ever".to_owned(),
             (_, true) => format!("behind {them}"),
             (_, false) => format!("{} to others behind those", behind.len()),
         };
@@ -138,16 +138,16 @@ impl Standstill {
     }
 }
 
-impl fmt::Display for Standstill {
+impl fmt::Display for StallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups: Vec<String> =
             self.groups().iter().map(|(what, flows)| format!("{what}: {}", listed(flows))).collect();
-        let comma = if matches!(self.hold, Hold::Storm { .. }) { "," } else { "" };
+        let comma = if matches!(self.cause, BlockingCause::Storm { .. }) { "," } else { "" };
         write!(f, "{}{comma} {}", self.headline(), groups.join("; "))
     }
 }
 
-impl std::error::Error for Standstill {}
+impl std::error::Error for StallReport {}
 
 /// Where the first of the flows that did not finish is, if it had started.
 fn place(first: u32, waiting: &[Waiting]) -> String {

@@ -12,7 +12,7 @@ mod runner;
 mod series;
 mod server;
 mod server_ranks;
-mod standstill;
+mod stall;
 mod world;
 
 use std::collections::BTreeMap;
@@ -28,17 +28,17 @@ use railnet_topology::{Cluster, FabricGraph, Routes, Vertex};
 
 pub use collective::{CollectiveResult, TransferResult};
 pub use coupled::{Coupled, CouplingError, Finished};
-pub use error::{FlowFailure, RunError, Standstill};
+pub use error::{FlowFailure, RunError, StallReport};
 pub use flow_level::FlowLevelRun;
 pub use inside::LaneResult;
 pub use job::{
-    Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
+    Connections, FaultPrice, How, JobObserver, JobProgress, JobResult, JobSettings, JobsOutcome, KindResult,
     MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs,
     run_jobs_to_failure, run_jobs_with,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
-pub use standstill::{Hold, Waiting, listed};
+pub use stall::{BlockingCause, Waiting, listed};
 
 use crate::scenario::{Fidelity, Scenario, ScenarioError, SlowGpu, SlowInside, faults, graph, slow_gpus};
 use crate::traffic::{Flow, flows};
@@ -47,7 +47,7 @@ use inside::Inside;
 use outcome::outcome;
 use runner::Runner;
 use series::Sampler;
-use standstill::{Watch, hold};
+use stall::{StallDetector, blocking_cause};
 use world::World;
 
 /// When a run is given up that sets no limit itself, in virtual time.
@@ -104,7 +104,7 @@ pub fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
 pub struct Run<S> {
     network: Network<S>,
     world: World,
-    watch: Watch,
+    stall: StallDetector,
     sampler: Option<Sampler>,
     limit: Time,
     /// Nothing will happen any more.
@@ -177,58 +177,58 @@ impl<S: Sink> Run<S> {
         }
         runner.set_up(&mut network, inside);
         let mut world = World { runner, collectives: None, stop: None };
-        let (_, mut ground) = world.parts();
-        let collectives = Collectives::new(&mut network, &mut ground, scenario, &ends)?;
-        let islands = ground.islands(hosts);
-        let reaction = match &collectives {
-            Some(collectives) => collectives.reaction(&ground),
+        let (_, mut resources) = world.parts();
+        let collectives = Collectives::new(&mut network, &mut resources, scenario, &ends)?;
+        let groups = resources.host_groups(hosts);
+        let bound = match &collectives {
+            Some(collectives) => collectives.lookahead_bound(&resources),
             None => Some(Span::MAX),
         };
-        if let (Some(islands), Some(reaction)) = (islands, reaction)
+        if let (Some(groups), Some(bound)) = (groups, bound)
             && world.runner.minds_its_host()
         {
-            network.partition_by_host(islands, reaction);
-            // Jobs know when they talk; other traffic and what faults make of it does not ask.
-            let is_told = collectives.as_ref().is_some_and(Collectives::is_driven);
-            if is_told && world.runner.flows.is_empty() && !network.has_faults_ahead() {
+            network.partition_by_host(groups, bound);
+            // Jobs announce their traffic phases; other traffic, and what faults make of it, does not.
+            let is_driven = collectives.as_ref().is_some_and(Collectives::is_driven);
+            if is_driven && world.runner.flows.is_empty() && !network.has_faults_ahead() {
                 network.enable_extended_lookahead();
             }
         }
         world.collectives = collectives;
-        if let (Some(collectives), mut ground) = world.parts() {
-            collectives.begin(&mut network, &mut ground);
+        if let (Some(collectives), mut resources) = world.parts() {
+            collectives.begin(&mut network, &mut resources);
         }
         let limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
-        let watch = Watch::new(scenario.stall.map(|stall| stall.0));
+        let stall = StallDetector::new(scenario.stall.map(|stall| stall.0));
         let sampler = scenario.sample.map(|interval| Sampler::new(interval.0, hosts as usize));
-        Ok(Self { network, world, watch, sampler, limit, is_quiet: false, is_over: false })
+        Ok(Self { network, world, stall, sampler, limit, is_quiet: false, is_over: false })
     }
 
     /// Goes on for `span` of virtual time; whether the run is over.
     pub fn advance(&mut self, span: Span) -> bool {
         let until = (self.network.now + span).min(self.limit);
-        // In stages, so that what is looked at does not depend on how far one goes at once.
+        // Step by step, so that observations do not depend on how far a call advances.
         while !self.is_over {
             let sampled = self.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
-            let stage = until.min(self.watch.next).min(sampled);
-            self.is_quiet = self.network.run(&mut self.world, stage);
+            let next = until.min(self.stall.next).min(sampled);
+            self.is_quiet = self.network.run(&mut self.world, next);
             if let Some(sampler) = &mut self.sampler
-                && stage == sampled
+                && next == sampled
             {
                 let goes_on = self.world.unfinished() > 0;
-                let seen = sampler.look(&mut self.network, &self.world.runner, goes_on);
+                let seen = sampler.sample(&mut self.network, &self.world.runner, goes_on);
                 self.world.runner.failure = self.world.runner.failure.take().or(seen.err());
             }
-            if stage == self.watch.next && self.world.runner.failure.is_none() {
-                self.world.runner.failure = self.watch.look(&mut self.network, &self.world.runner);
+            if next == self.stall.next && self.world.runner.failure.is_none() {
+                self.world.runner.failure = self.stall.check(&mut self.network, &self.world.runner);
                 // Nobody has to wait for timers that nothing will come of.
                 self.is_quiet |= self.world.unfinished() == 0 && self.network.is_idle();
             }
             // A call that broke never ends: nobody has to wait for what pauses and timers do then.
             let has_broken = self.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
             self.is_over =
-                self.is_quiet || stage >= self.limit || self.world.runner.failure.is_some() || has_broken;
-            if stage >= until {
+                self.is_quiet || next >= self.limit || self.world.runner.failure.is_some() || has_broken;
+            if next >= until {
                 break;
             }
         }
@@ -350,9 +350,9 @@ impl<S: Sink> Run<S> {
             self.advance(STRIDE);
         }
         if self.is_quiet
-            && let (Some(collectives), mut ground) = self.world.parts()
+            && let (Some(collectives), mut resources) = self.world.parts()
         {
-            collectives.inquire(&mut self.network, &mut ground, self.limit);
+            collectives.inquire(&mut self.network, &mut resources, self.limit);
         }
         let Self { network, world: World { runner, collectives, .. }, limit, is_quiet, .. } = self;
         if let Some(failure) = runner.failure.take() {
@@ -373,7 +373,7 @@ fn unfinished_call(collectives: &Collectives) -> Result<(), RunError> {
     if collectives.is_done() {
         return Ok(());
     }
-    Err(RunError::Collective(collectives.standstill()))
+    Err(RunError::Collective(collectives.stalled()))
 }
 
 /// What the link of each host carries.
@@ -393,8 +393,9 @@ fn host_rates(graph: &FabricGraph) -> Vec<Rate> {
 fn unfinished<S: Sink>(network: &mut Network<S>, runner: &Runner, limit: Time, is_quiet: bool) -> RunError {
     let waiting = runner.waiting(network);
     if is_quiet && !waiting.is_empty() {
-        let hold = Some(hold(network)).filter(Hold::is_firm).unwrap_or(Hold::Silence);
-        return RunError::Stuck(Box::new(Standstill { hold, idle: Span::ZERO, waiting }));
+        let cause =
+            Some(blocking_cause(network)).filter(BlockingCause::is_firm).unwrap_or(BlockingCause::Silence);
+        return RunError::Stuck(Box::new(StallReport { cause, idle: Span::ZERO, waiting }));
     }
     let first = runner.finished.iter().position(|at| !at.is_set()).unwrap_or(0);
     let Flow { source: from, target: to, .. } = runner.flows[first];

@@ -12,7 +12,7 @@ use railnet_nic::{
 use super::error::{FlowFailure, RunError};
 use super::inside::Inside;
 use super::peers::{Lane, Peer, Peers, Side};
-use super::standstill::{Waiting, hold};
+use super::stall::{Waiting, blocking_cause};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::traffic::Flow;
 
@@ -296,8 +296,8 @@ impl Runner {
         }
         self.failed_at = network.now;
         if let Some(waiting) = self.place(network, index) {
-            let hold = hold(network);
-            self.failure = Some(RunError::Flow(Box::new(FlowFailure { waiting, status, hold })));
+            let cause = blocking_cause(network);
+            self.failure = Some(RunError::Flow(Box::new(FlowFailure { waiting, status, cause })));
         }
     }
 

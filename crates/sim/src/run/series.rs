@@ -7,7 +7,7 @@ use railnet_fabric::{ChannelSample, Network};
 use super::RunError;
 use super::runner::Runner;
 
-/// More rows than are kept, which would take half a gigabyte, and more looks than are taken.
+/// More rows than are kept, which would take half a gigabyte, and more samples than are taken.
 const ROWS_MAX: usize = 10_000_000;
 
 /// What was seen at regular moments.
@@ -54,10 +54,10 @@ pub struct ConnectionSample {
 /// Takes samples.
 pub(super) struct Sampler {
     series: Series,
-    /// When to look next; never again once all flows have finished.
+    /// When to sample next; never again once all flows have finished.
     pub(super) next: Time,
     /// Looks so far, and the most of them and of rows.
-    looks: usize,
+    samples: usize,
     most: usize,
     /// What every channel was like the last time.
     before: Vec<ChannelSample>,
@@ -70,7 +70,7 @@ impl Sampler {
         let series = Series { interval, links: Vec::new(), connections: Vec::new() };
         let next = Time::ZERO + interval;
         let expected = vec![Vec::new(); hosts];
-        Self { series, next, looks: 0, most: ROWS_MAX, before: Vec::new(), expected }
+        Self { series, next, samples: 0, most: ROWS_MAX, before: Vec::new(), expected }
     }
 
     pub(super) fn finish(self) -> Series {
@@ -78,23 +78,23 @@ impl Sampler {
     }
 
     /// Looks at everything, and keeps what has changed; once more later where the run goes on.
-    pub(super) fn look<S: Sink>(
+    pub(super) fn sample<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         runner: &Runner,
         goes_on: bool,
     ) -> Result<(), RunError> {
-        self.look_at_links(network);
-        self.look_at_connections(network, runner);
+        self.sample_links(network);
+        self.sample_connections(network, runner);
         self.next = if goes_on { self.next + self.series.interval } else { Time::NEVER };
-        self.looks += 1;
-        match self.looks.max(self.series.links.len() + self.series.connections.len()) > self.most {
+        self.samples += 1;
+        match self.samples.max(self.series.links.len() + self.series.connections.len()) > self.most {
             true => Err(RunError::Samples { rows: self.most, interval: self.series.interval }),
             false => Ok(()),
         }
     }
 
-    fn look_at_links<S: Sink>(&mut self, network: &Network<S>) {
+    fn sample_links<S: Sink>(&mut self, network: &Network<S>) {
         let Self { before, series, next: time, .. } = self;
         for (link, now) in network.samples().enumerate() {
             if before.len() <= link {
@@ -117,7 +117,7 @@ impl Sampler {
         }
     }
 
-    fn look_at_connections<S: Sink>(&mut self, network: &mut Network<S>, runner: &Runner) {
+    fn sample_connections<S: Sink>(&mut self, network: &mut Network<S>, runner: &Runner) {
         let time = self.next;
         for (target, list) in self.expected.iter_mut().enumerate() {
             let target = target as u32;

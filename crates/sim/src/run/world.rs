@@ -7,7 +7,7 @@ use railnet_core::event::Sink;
 use railnet_fabric::{Application, Group, Network, ReductionFailure};
 use railnet_nic::Completion;
 
-use super::collective::{Collectives, Ground, TOKEN};
+use super::collective::{Collectives, HostResources, TOKEN};
 use super::error::RunError;
 use super::runner::Runner;
 
@@ -21,10 +21,10 @@ pub(super) struct World {
 
 impl World {
     /// What collectives are about to happen on.
-    pub(super) fn parts(&mut self) -> (Option<&mut Collectives>, Ground<'_>) {
+    pub(super) fn parts(&mut self) -> (Option<&mut Collectives>, HostResources<'_>) {
         let Runner { inside, endpoints, .. } = &mut self.runner;
         let servers = inside.as_mut().map(|inside| &mut inside.servers);
-        (self.collectives.as_mut(), Ground { servers, ports: endpoints })
+        (self.collectives.as_mut(), HostResources { servers, ports: endpoints })
     }
 
     /// Takes in what another part of the same network has carried out: what collectives sent, and what lanes of servers counted.
@@ -59,8 +59,8 @@ impl<S: Sink> Application<S> for World {
         if !Collectives::owns(completion) {
             return self.runner.completed(network, host, completion);
         }
-        if let (Some(collectives), mut ground) = self.parts() {
-            collectives.completed(network, &mut ground, completion);
+        if let (Some(collectives), mut resources) = self.parts() {
+            collectives.completed(network, &mut resources, completion);
         }
     }
 
@@ -68,8 +68,8 @@ impl<S: Sink> Application<S> for World {
         if token & TOKEN == 0 {
             return self.runner.called(network, token);
         }
-        if let (Some(collectives), mut ground) = self.parts() {
-            collectives.over(network, &mut ground, token);
+        if let (Some(collectives), mut resources) = self.parts() {
+            collectives.over(network, &mut resources, token);
         }
     }
 
@@ -77,8 +77,8 @@ impl<S: Sink> Application<S> for World {
         if token & TOKEN == 0 {
             return self.runner.carried(network, token);
         }
-        if let (Some(collectives), mut ground) = self.parts() {
-            collectives.over(network, &mut ground, token);
+        if let (Some(collectives), mut resources) = self.parts() {
+            collectives.over(network, &mut resources, token);
         }
     }
 
@@ -98,8 +98,8 @@ impl<S: Sink> Application<S> for World {
     }
 
     fn touched(&mut self, network: &mut Network<S>, token: u64) {
-        if let (Some(collectives), mut ground) = self.parts() {
-            collectives.touched(network, &mut ground, token as u32);
+        if let (Some(collectives), mut resources) = self.parts() {
+            collectives.touched(network, &mut resources, token as u32);
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
         if let Some(sampled) = &network.series {
             value["series"] = serde_json::to_value(series::object(network, sampled)).unwrap_or_default();
         }
-        value["collectives"] = json!({ "calls": outcome.memo.calls, "from_memory": outcome.memo.taken });
+        value["collectives"] = json!({ "calls": outcome.memo.calls, "from_memory": outcome.memo.hits });
     }
     value
 }

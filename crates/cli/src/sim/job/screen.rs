@@ -67,7 +67,7 @@ pub(super) fn print(
         let memo = outcome.memo;
         let hits = format!(
             "{} of {}, identical to others and without contention",
-            grouped(memo.taken),
+            grouped(memo.hits),
             count(memo.calls, "collective", "collectives")
         );
         line(out, "Memoised", &hits)?;

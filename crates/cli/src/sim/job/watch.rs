@@ -1,4 +1,4 @@
-//! Looks on while jobs run: a line of progress on a terminal, taps, Ctrl-C.
+//! Observes jobs while they run: a line of progress on a terminal, taps, Ctrl-C.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, Time};
 use railnet_formats::run_file::Recorder;
-use railnet_sim::{JobProgress, JobWatch, Run, Scenario};
+use railnet_sim::{JobObserver, JobProgress, Run, Scenario};
 use railnet_topology::FabricGraph;
 
 use super::about;
@@ -24,7 +24,7 @@ use crate::words::{count, time};
 /// The least part of a run from which what is left can be told.
 const KNOWN: f64 = 0.02;
 
-pub(super) struct Onlooker<'a> {
+pub(super) struct JobMonitor<'a> {
     options: Option<&'a Options>,
     pcap: Option<Output>,
     wire: Wire,
@@ -39,12 +39,12 @@ pub(super) struct Onlooker<'a> {
     /// What is set up.
     of: String,
     /// Whether a run is set up or over, of which all is known.
-    is_second: bool,
+    is_baseline: bool,
     began: Instant,
     shown: Instant,
 }
 
-impl<'a> Onlooker<'a> {
+impl<'a> JobMonitor<'a> {
     pub(super) fn new(
         options: Option<&'a Options>,
         pcap: Option<Output>,
@@ -67,7 +67,7 @@ impl<'a> Onlooker<'a> {
             interrupt,
             set_up: None,
             of,
-            is_second: false,
+            is_baseline: false,
             began,
             shown: began,
         })
@@ -88,14 +88,14 @@ impl<'a> Onlooker<'a> {
         let part = progress.calls.0 as f64 / progress.calls.1.max(1) as f64;
         let passed = self.began.elapsed().as_secs_f64();
         let left = match part {
-            part if part >= KNOWN && !progress.is_second => {
+            part if part >= KNOWN && !progress.is_baseline => {
                 format!(" · about {} left", about(passed / part * (1.0 - part)))
             }
             _ => String::new(),
         };
         format!(
             "{}step {} of {all} · {:.0} % of all calls · {} simulated · {:.1} M events/s{left}",
-            if progress.is_second { "without faults: " } else { "" },
+            if progress.is_baseline { "without faults: " } else { "" },
             (steps + 1).min(all),
             part * 100.0,
             time(progress.now - Time::ZERO),
@@ -126,14 +126,14 @@ impl<'a> Onlooker<'a> {
             Some(set_up) => set_up.stage(name),
             None => {
                 let (of, interrupt) = (self.of.clone(), self.interrupt.clone());
-                self.set_up = Some(SetUp::begin(of, name, interrupt, !self.is_second));
+                self.set_up = Some(SetUp::begin(of, name, interrupt, !self.is_baseline));
             }
         }
     }
 
     /// It is set up.
     fn goes(&mut self) {
-        self.is_second = true;
+        self.is_baseline = true;
         if let Some(set_up) = &self.set_up {
             set_up.runs();
         }
@@ -151,7 +151,7 @@ impl<'a> Onlooker<'a> {
     }
 }
 
-impl JobWatch<NoSink> for Onlooker<'_> {
+impl JobObserver<NoSink> for JobMonitor<'_> {
     fn set_up(&mut self, stage: &'static str) {
         self.stage(stage);
     }
@@ -168,18 +168,18 @@ impl JobWatch<NoSink> for Onlooker<'_> {
         Some(self.interrupt.flag())
     }
 
-    fn look(&mut self, run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
+    fn observe(&mut self, run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
         self.take(run);
         self.tell(progress)
     }
 
-    fn look_beside(&mut self, progress: &JobProgress) -> bool {
+    fn observe_baseline(&mut self, progress: &JobProgress) -> bool {
         self.tell(progress)
     }
 }
 
 /// Of a run that is recorded the recorder gets the frames, unless they go to a capture.
-impl JobWatch<Recorder> for Onlooker<'_> {
+impl JobObserver<Recorder> for JobMonitor<'_> {
     fn set_up(&mut self, stage: &'static str) {
         self.stage(stage);
     }
@@ -199,7 +199,7 @@ impl JobWatch<Recorder> for Onlooker<'_> {
         Some(self.interrupt.flag())
     }
 
-    fn look(&mut self, run: &mut Run<(Digest, Recorder)>, progress: &JobProgress) -> bool {
+    fn observe(&mut self, run: &mut Run<(Digest, Recorder)>, progress: &JobProgress) -> bool {
         match self.capture {
             Some(_) => self.take(run),
             None => record::take_frames(&self.graph, run),
@@ -207,7 +207,7 @@ impl JobWatch<Recorder> for Onlooker<'_> {
         self.tell(progress)
     }
 
-    fn look_beside(&mut self, progress: &JobProgress) -> bool {
+    fn observe_baseline(&mut self, progress: &JobProgress) -> bool {
         self.tell(progress)
     }
 }

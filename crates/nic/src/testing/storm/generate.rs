@@ -247,7 +247,8 @@ impl Generator {
         };
         let reads = [self.random.between(1, 16) as u8, self.random.between(1, 16) as u8];
         let base = self.ends.len();
-        let allowed = if service == Service::ReliableConnection { *self.random.pick(&[8, 36, 80]) } else { 16 };
+        let allowed =
+            if service == Service::ReliableConnection { *self.random.pick(&[8, 36, 80]) } else { 16 };
         let jobs = [self.random.between(3, allowed), self.random.between(0, allowed)];
         for side in 0..2 {
             let window = self.random.between(1, 48) as usize;
@@ -420,7 +421,11 @@ impl Generator {
         let act = match (self.random.below(4), common) {
             (0 | 1, Some((_, at))) => Act::FetchAdd { at, add: self.random.next_u64() | 1 },
             (0 | 2, _) => Act::FetchAdd { at: counter, add: self.random.below(values) },
-            _ => Act::CompareSwap { at: counter, compare: self.random.below(3), swap: self.random.below(values) },
+            _ => Act::CompareSwap {
+                at: counter,
+                compare: self.random.below(3),
+                swap: self.random.below(values),
+            },
         };
         let mut job = self.blank_job(act, 8);
         let arena = &mut self.arenas[own];

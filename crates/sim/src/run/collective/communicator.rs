@@ -19,7 +19,7 @@ use super::identity::ascending;
 use super::plan::Differences;
 use super::threads::Limits;
 use super::timing::Timing;
-use super::{Collectives, Gpu, Ground, Member};
+use super::{Collectives, Gpu, HostResources, Member};
 use crate::run::server::Servers;
 use crate::scenario::{ConnectionSection, Order, ScenarioError};
 
@@ -84,8 +84,8 @@ fn timing_of_all(cluster: &Cluster, variables: &Variables) -> Timing {
 }
 
 /// Latencies of what stands here.
-pub(super) fn timing_of(ground: &Ground<'_>, variables: &Variables) -> Timing {
-    let host = ground.servers.as_deref().and_then(|servers| servers.host());
+pub(super) fn timing_of(resources: &HostResources<'_>, variables: &Variables) -> Timing {
+    let host = resources.servers.as_deref().and_then(|servers| servers.host());
     let host = host.filter(|host| !host.gpus().is_empty());
     host.map_or(Timing::BARE, |host| timing_on(host, variables))
 }
@@ -124,7 +124,7 @@ impl Collectives {
     pub(super) fn communicator<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         ranks: &[u32],
         variables: &Variables,
         collnet: bool,
@@ -133,7 +133,7 @@ impl Collectives {
         let is_same = |one: &Communicator| one.ranks == ranks && one.collnet == collnet && one.order == order;
         match self.communicators.iter().position(is_same) {
             Some(known) => Ok(known as u32),
-            None => self.add_communicator(network, ground, ranks, variables, collnet, order),
+            None => self.add_communicator(network, resources, ranks, variables, collnet, order),
         }
     }
 
@@ -141,13 +141,13 @@ impl Collectives {
     pub(super) fn add_communicator<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         ranks: &[u32],
         variables: &Variables,
         collnet: bool,
         order: Order,
     ) -> Result<u32, ScenarioError> {
-        let servers = ground.servers.as_deref();
+        let servers = resources.servers.as_deref();
         let full = servers.and_then(|servers| servers.host()).filter(|host| !host.gpus().is_empty());
         let (cluster, timing) = match (full, servers) {
             (Some(full), Some(servers)) => {
@@ -189,7 +189,7 @@ impl Collectives {
         let first = self.members.len() as u32;
         let index = self.communicators.len() as u32;
         for (rank, endpoint) in ranks.iter().enumerate() {
-            let member = Self::member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
+            let member = Self::member(network, resources, index, rank as u32, ranks.len() as u32, *endpoint);
             self.members.push(member);
         }
         let wiring = match order {
@@ -223,15 +223,15 @@ impl Collectives {
 
     fn member<S: Sink>(
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         communicator: u32,
         rank: u32,
         ranks: u32,
         endpoint: u32,
     ) -> Member {
-        let lanes = ground.servers.as_deref_mut().and_then(|servers| servers.gpu_lanes(network, endpoint));
+        let lanes = resources.servers.as_deref_mut().and_then(|servers| servers.gpu_lanes(network, endpoint));
         let port = |servers: &Servers| servers.endpoints[endpoint as usize].port;
-        let host = lanes.map(|lanes| lanes.host).or_else(|| ground.servers.as_deref().map(port));
+        let host = lanes.map(|lanes| lanes.host).or_else(|| resources.servers.as_deref().map(port));
         Member {
             machine: railnet_coll::machine::RankMachine::new(Rank(rank), ranks),
             communicator,

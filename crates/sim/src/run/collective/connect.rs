@@ -18,7 +18,7 @@ use super::identity::Identity;
 use super::pending::Pending;
 use super::put::PUT;
 use super::timing::Hop;
-use super::{Collectives, End, Ground};
+use super::{Collectives, End, HostResources};
 
 /// Where control words of a connection lie.
 const RING: u64 = 1 << 20;
@@ -37,7 +37,7 @@ impl Collectives {
     pub(super) fn connect<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         connection: ConnectionId,
         to: Connection,
@@ -46,12 +46,12 @@ impl Collectives {
         let first = self.communicators[self.members[member as usize].communicator as usize].members.start;
         let end = match (to.peer, direction) {
             (Peer::Rank(rank), Direction::Send) => {
-                let pair = self.pair(network, ground, member, (to.channel, to.lane, member, first + rank));
+                let pair = self.pair(network, resources, member, (to.channel, to.lane, member, first + rank));
                 self.pairs[pair as usize].sender.1 = Some(connection);
                 End::Sender(pair)
             }
             (Peer::Rank(rank), Direction::Receive) => {
-                let pair = self.pair(network, ground, member, (to.channel, to.lane, first + rank, member));
+                let pair = self.pair(network, resources, member, (to.channel, to.lane, first + rank, member));
                 self.pairs[pair as usize].receiver.1 = Some(connection);
                 for mark in std::mem::take(&mut self.pairs[pair as usize].early) {
                     self.later(network, Span::ZERO, member, Pending::See { pair, mark });
@@ -67,7 +67,7 @@ impl Collectives {
                 if is_sender { End::Giver(group, head) } else { End::Taker(group, head) }
             }
             (Peer::Switch(number), _) => {
-                let group = self.group(network, ground, member, to, number);
+                let group = self.group(network, resources, member, to, number);
                 let is_sender = direction == Direction::Send;
                 let (place, early) = self.groups[group as usize].join(is_sender, member, connection);
                 for mark in early {
@@ -99,7 +99,7 @@ impl Collectives {
     fn pair<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         by: u32,
         key: super::PairKey,
     ) -> u32 {
@@ -114,7 +114,7 @@ impl Collectives {
         let first = communicator.members.start;
         let transport = communicator.transport(sender - first, receiver - first);
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
-        let carrier = match (transport, ground.servers.as_deref_mut()) {
+        let carrier = match (transport, resources.servers.as_deref_mut()) {
             (Transport::PeerToPeer { path }, Some(servers)) => {
                 let stops = servers.stops_between(ends[0], ends[1]);
                 let hop = if path <= PathType::Nvb { Hop::NvLink } else { Hop::Pcie };
@@ -126,10 +126,10 @@ impl Collectives {
             }
             _ => {
                 let identity = communicator.identity(key);
-                let mut net = self.net(network, ground, on, key, transport, identity);
+                let mut net = self.net(network, resources, on, key, transport, identity);
                 if let (Err(error), true) = (&net, identity != Identity::default()) {
                     self.refuse(key, error);
-                    net = self.net(network, ground, on, key, transport, Identity::default());
+                    net = self.net(network, resources, on, key, transport, Identity::default());
                 }
                 self.net_pairs.push(index);
                 Carrier::Net(Box::new(net.expect("NICs have room for the connections of a communicator")))
@@ -154,7 +154,7 @@ impl Collectives {
     fn net<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         (index, algorithm): (u32, Algorithm),
         (channel, _, sender, receiver): super::PairKey,
         transport: Transport,
@@ -177,27 +177,27 @@ impl Collectives {
         let relay = relay.map(|rank| self.members[(first + rank) as usize].endpoint);
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
         let (mut ports, mut out, mut into) = (ends, None, None);
-        if let Some(servers) = ground.servers.as_deref_mut() {
+        if let Some(servers) = resources.servers.as_deref_mut() {
             let (port, ways) = servers.out_ways(network, ends[0], nics[0], relay, gdr[0]);
             (ports[0], out) = (port, servers.next_way(port, true, &ways));
             let (port, ways) = servers.in_ways(network, ends[1], nics[1], gdr[1]);
             (ports[1], into) = (port, servers.next_way(port, false, &ways));
         }
         let own = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-        let own = Self::register(network, ground, ports[0], own, SLOTS, SLOTS_LENGTH);
+        let own = Self::register(network, resources, ports[0], own, SLOTS, SLOTS_LENGTH);
         let far = identity.addresses[1].unwrap_or(SLOTS);
         let space = network.memory.add_ghost(far, SLOTS_LENGTH);
         let theirs =
-            Self::register_as(network, ground, ports[1], (space, far, SLOTS_LENGTH), identity.keys[1])?;
+            Self::register_as(network, resources, ports[1], (space, far, SLOTS_LENGTH), identity.keys[1])?;
         let base = identity.addresses[0].unwrap_or(RING);
         let space = network.memory.add_bytes(base, vec![0; Sender::RING_BYTES as usize]);
         network.memory.watch(space, base..base + Sender::RING_BYTES, u64::from(index));
         let place = (space, base, Sender::RING_BYTES);
-        let ring = Self::register_as(network, ground, ports[0], place, identity.keys[0])?;
+        let ring = Self::register_as(network, resources, ports[0], place, identity.keys[0])?;
         // Tokens count from 1 on: work of plain traffic has none.
         let token = 2 * index + 1;
         let [config, config_far] = identity.configs(self.settings.config);
-        let [near, far] = ports.map(|port| &ground.ports[port as usize]);
+        let [near, far] = ports.map(|port| &resources.ports[port as usize]);
         let (nic, _) = network.nic(ports[0]);
         let mut sender = Sender::new(nic, near.domain, near.queue, config, token, ring)?;
         let (nic, _) = network.nic(ports[1]);
@@ -214,26 +214,26 @@ impl Collectives {
     /// Lets the NIC of a port use memory.
     pub(super) fn register<S: Sink>(
         network: &mut Network<S>,
-        ground: &Ground<'_>,
+        resources: &HostResources<'_>,
         port: u32,
         space: railnet_nic::memory::SpaceId,
         address: u64,
         length: u64,
     ) -> SlotMemory {
-        let registered = Self::register_as(network, ground, port, (space, address, length), None);
+        let registered = Self::register_as(network, resources, port, (space, address, length), None);
         registered.expect("the memory was just made")
     }
 
     /// Lets the NIC of a port use memory (its space, first byte and length), by a certain key where one is given.
     fn register_as<S: Sink>(
         network: &mut Network<S>,
-        ground: &Ground<'_>,
+        resources: &HostResources<'_>,
         port: u32,
         (space, address, length): (railnet_nic::memory::SpaceId, u64, u64),
         key: Option<Key>,
     ) -> Result<SlotMemory, VerbsError> {
         debug_assert!(network.memory.backing(space, address, length).is_some(), "it was just made");
-        let domain = ground.ports[port as usize].domain;
+        let domain = resources.ports[port as usize].domain;
         // Borrowed apart: registration looks at the memory, the NIC is changed.
         let memory = std::mem::take(&mut network.memory);
         let (nic, _) = network.nic(port);
@@ -246,7 +246,7 @@ impl Collectives {
     fn group<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         to: Connection,
         number: u32,
@@ -262,7 +262,7 @@ impl Collectives {
             let member = first + rank;
             let endpoint = self.members[member as usize].endpoint;
             let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-            let servers = ground.servers.as_deref_mut();
+            let servers = resources.servers.as_deref_mut();
             let stops = servers.map_or_else(Vec::new, |servers| servers.stops_at_switch(endpoint, is_sender));
             Spoke::new(member, slots, stops)
         };
@@ -278,7 +278,7 @@ impl Collectives {
     pub(super) fn send<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         filled: Filled,
     ) {
@@ -302,14 +302,14 @@ impl Collectives {
         let (nic, mut cx) = network.nic(port);
         let result = net.sender.fill(nic, &mut cx, fill);
         network.kick(port);
-        self.heard(network, ground, member, filled.connection, result);
+        self.heard(network, resources, member, filled.connection, result);
     }
 
     /// Control words of a connection were written.
     pub(in crate::run) fn touched<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         pair: u32,
     ) {
         if pair & PUT != 0 {
@@ -323,13 +323,13 @@ impl Collectives {
         let (nic, mut cx) = network.nic(port);
         let result = net.sender.poll(nic, &mut cx);
         network.kick(port);
-        self.heard(network, ground, member, connection, result);
+        self.heard(network, resources, member, connection, result);
     }
 
     fn heard<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         connection: ConnectionId,
         result: Result<Option<railnet_coll::machine::Mark>, NetError>,
@@ -339,6 +339,6 @@ impl Collectives {
             Ok(Some(mark)) => self.members[member as usize].machine.heard(network.now, connection, mark),
             Err(error) => self.note(member, connection, Err(error)),
         }
-        self.pump(network, ground, member);
+        self.pump(network, resources, member);
     }
 }

@@ -13,7 +13,7 @@ use railnet_fabric::{BusResource, Network};
 
 use super::carrier::Carrier;
 use super::timing::Hop;
-use super::{Collectives, Ground};
+use super::{Collectives, HostResources};
 use crate::run::job::{Connections, How};
 use crate::scenario::{Order, ScenarioError};
 
@@ -49,9 +49,9 @@ impl Planned {
     }
 }
 
-/// Where a communicator is, and what it is like.
+/// What a communicator occupies.
 #[derive(Debug)]
-pub(in crate::run) struct Place {
+pub(in crate::run) struct Footprint {
     /// The first communicator that looks the same.
     pub(in crate::run) kind: u32,
     /// Its servers.
@@ -73,12 +73,12 @@ impl Collectives {
     pub(in crate::run) fn add_group<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         endpoints: &[u32],
         variables: &Variables,
     ) -> Result<(u32, u32), ScenarioError> {
-        let added = self.add_communicator(network, ground, endpoints, variables, false, Order::Search)?;
-        self.add_inlets(added, ground);
+        let added = self.add_communicator(network, resources, endpoints, variables, false, Order::Search)?;
+        self.add_inlets(added, resources);
         Ok((added, self.communicators[added as usize].members.start))
     }
 
@@ -100,19 +100,19 @@ impl Collectives {
         self.members[member as usize].host
     }
 
-    /// A member makes a call, at a time that may have passed where nothing else has happened since on what it needs. Where
-    /// the member is not `here` but in another part of the network, all that happens is that connections are made for it.
+    /// A member makes a call, at a time that may have passed where nothing else has happened since on what it needs. If
+    /// another partition runs the member (not `here`), only connections are made.
     pub(in crate::run) fn make_call<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         planned: &Planned,
         at: Time,
         here: bool,
     ) {
         let now = std::mem::replace(&mut network.now, at);
-        self.connect_before(network, ground, member, &planned.schedule, planned.launch);
+        self.connect_before(network, resources, member, &planned.schedule, planned.launch);
         if here {
             if self.is_wide(member) {
                 network.begin_traffic_phase();
@@ -130,33 +130,33 @@ impl Collectives {
     }
 
     /// The communicator of a member, and its rank there.
-    pub(in crate::run) fn seat(&self, member: u32) -> (u32, u32) {
+    pub(in crate::run) fn rank_slot(&self, member: u32) -> (u32, u32) {
         let communicator = self.members[member as usize].communicator;
         (communicator, member - self.communicators[communicator as usize].members.start)
     }
 
-    /// How communicators are told apart, and where this one is.
-    pub(in crate::run) fn place(&self, communicator: u32, ground: &Ground<'_>) -> Place {
+    /// What a communicator occupies, and which others are like it.
+    pub(in crate::run) fn footprint(&self, communicator: u32, resources: &HostResources<'_>) -> Footprint {
         let state = &self.communicators[communicator as usize];
-        let mut servers: Vec<u32> = match ground.servers.as_deref() {
+        let mut servers: Vec<u32> = match resources.servers.as_deref() {
             Some(servers) => state.ranks.iter().map(|endpoint| servers.server_of(*endpoint)).collect(),
             None => state.ranks.clone(),
         };
         servers.dedup();
         let credits = [Hop::NvLink, Hop::Pcie].map(|hop| state.timing.credit(hop));
-        Place {
+        Footprint {
             kind: state.kind,
             servers,
-            lanes: self.lanes_within(communicator, ground),
+            lanes: self.lanes_within(communicator, resources),
             residue: credits[0].max(credits[1]),
         }
     }
 
     /// All that the calls of a communicator inside a server can use; none where a NIC is involved. Those of communicators
     /// of the same kind are in the same order.
-    fn lanes_within(&self, communicator: u32, ground: &Ground<'_>) -> Option<Vec<BusResource>> {
+    fn lanes_within(&self, communicator: u32, resources: &HostResources<'_>) -> Option<Vec<BusResource>> {
         let state = &self.communicators[communicator as usize];
-        let servers = ground.servers.as_deref()?;
+        let servers = resources.servers.as_deref()?;
         if state.cluster.nodes > 1 {
             return None;
         }
@@ -228,20 +228,20 @@ impl Collectives {
         self.driven.is_on
     }
 
-    /// Whether a member talks to others in other servers.
+    /// Whether the communicator of a member reaches across servers.
     pub(super) fn is_wide(&self, member: u32) -> bool {
         let communicator = self.members[member as usize].communicator;
         self.communicators[communicator as usize].cluster.nodes > 1
     }
 
-    /// Members whose calls are over by now that were not told of, and since when: in the order of time, then of members.
+    /// Members whose calls are over by now and were not reported, and since when: in the order of time, then of members.
     pub(in crate::run) fn take_ended(&mut self, now: Time) -> Vec<(u32, Time)> {
         let mut ended: Vec<_> = self.driven.ended.extract_if(.., |(_, at)| *at <= now).collect();
         ended.sort_unstable_by_key(|(member, at)| (*at, *member));
         ended
     }
 
-    /// When the first of those was through who were not told of.
+    /// When the first of the calls ended that were not reported.
     pub(in crate::run) fn first_ended(&self) -> Option<Time> {
         self.driven.ended.iter().map(|(_, at)| *at).min()
     }
@@ -256,7 +256,7 @@ impl Collectives {
         self.driven.wrong
     }
 
-    /// Takes in what the collectives of another part of the same network have carried out.
+    /// Adds what the collectives of another partition of the network have carried out.
     pub(in crate::run) fn absorb(&mut self, other: &Self) {
         self.driven.wrong += other.driven.wrong;
         self.finished = self.finished.max(other.finished);

@@ -10,7 +10,7 @@ use railnet_coll::transport::Transport;
 use railnet_coll::{Algorithm, Collective, Schedule};
 use railnet_core::{Bytes, Rate, Time};
 
-use super::{Collectives, Ground};
+use super::{Collectives, HostResources};
 
 /// Calls of a communicator that some have made and others have not; where there are more, not all ranks take part.
 const OPEN_MOST: usize = 64;
@@ -78,8 +78,8 @@ impl Earliest {
 
 impl Collectives {
     /// A communicator was added.
-    pub(super) fn add_inlets(&mut self, communicator: u32, ground: &Ground<'_>) {
-        let inlets = self.inlets(communicator, ground);
+    pub(super) fn add_inlets(&mut self, communicator: u32, resources: &HostResources<'_>) {
+        let inlets = self.inlets(communicator, resources);
         self.earliest.add(inlets);
     }
 
@@ -116,9 +116,9 @@ impl Collectives {
 
     /// How fast data can come to each member of a communicator inside a server, where all of it comes by one lane: the last
     /// of NVLink before its GPU.
-    fn inlets(&self, communicator: u32, ground: &Ground<'_>) -> Vec<Option<Rate>> {
+    fn inlets(&self, communicator: u32, resources: &HostResources<'_>) -> Vec<Option<Rate>> {
         let state = &self.communicators[communicator as usize];
-        let servers = ground.servers.as_deref().filter(|_| state.cluster.nodes < 2);
+        let servers = resources.servers.as_deref().filter(|_| state.cluster.nodes < 2);
         let inlet = |(to, target): (usize, &u32)| {
             let servers = servers?;
             let switch = servers.stops_at_switch(*target, false);

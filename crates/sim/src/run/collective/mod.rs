@@ -9,9 +9,9 @@ mod communicator;
 mod connect;
 pub(super) mod driven;
 mod earliest;
+mod emit;
 mod group;
 mod identity;
-mod note;
 mod pending;
 mod plan;
 mod put;
@@ -45,16 +45,15 @@ pub use plan::CollectiveResult;
 use plan::Entry;
 pub use put::TransferResult;
 
-/// What the machines stand on.
-pub(super) struct Ground<'a> {
+/// What the network and its hosts have for collectives.
+pub(super) struct HostResources<'a> {
     pub(super) servers: Option<&'a mut Servers>,
     pub(super) ports: &'a [Endpoint],
 }
 
-impl Ground<'_> {
-    /// What each of so many ports is part of that is connected with the rest by the network only; none where something is
-    /// connected with nothing.
-    pub(super) fn islands(&self, ports: u32) -> Option<Vec<u32>> {
+impl HostResources<'_> {
+    /// The host group of each port: its server, which only the network connects with others. `None` if a server has no port.
+    pub(super) fn host_groups(&self, ports: u32) -> Option<Vec<u32>> {
         match self.servers.as_deref() {
             None => Some((0..ports).collect()),
             Some(Servers { ports, .. }) => {
@@ -195,9 +194,9 @@ impl Collectives {
         self.entries.len() + self.transfers.puts.len()
     }
 
-    /// How long it takes at least until something that happened in one server moves ranks in another by other ways than the
-    /// network; none where that can be at once.
-    pub(super) fn reaction(&self, ground: &Ground<'_>) -> Option<Span> {
+    /// The least time from an event in one server until it moves ranks in another without the network; `None` if that may be at
+    /// once.
+    pub(super) fn lookahead_bound(&self, resources: &HostResources<'_>) -> Option<Span> {
         if !self.transfers.puts.is_empty() {
             return None;
         }
@@ -205,17 +204,17 @@ impl Collectives {
             return Some(Span::MAX);
         }
         // With the end of a call or an entry, others begin: they are launched first.
-        let host = ground.servers.as_deref().and_then(Servers::host);
+        let host = resources.servers.as_deref().and_then(Servers::host);
         host.filter(|host| !host.gpus().is_empty()).map(|_| timing::Timing::least_reaction())
     }
 
     /// Begins with the first entry.
-    pub(super) fn begin<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
-        self.start(network, ground);
+    pub(super) fn begin<S: Sink>(&mut self, network: &mut Network<S>, resources: &mut HostResources<'_>) {
+        self.start(network, resources);
     }
 
     /// Has every rank of the present entry make its first call.
-    fn start<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
+    fn start<S: Sink>(&mut self, network: &mut Network<S>, resources: &mut HostResources<'_>) {
         if self.at == self.entries.len() {
             self.start_put(network);
             return;
@@ -238,7 +237,7 @@ impl Collectives {
             if !self.is_absent(member) {
                 let schedule = Arc::clone(self.schedule(member));
                 let launch = self.launch(member);
-                self.connect_before(network, ground, member, &schedule, launch);
+                self.connect_before(network, resources, member, &schedule, launch);
                 self.launch_call(network, member, launch);
             }
         }
@@ -281,7 +280,7 @@ impl Collectives {
     fn connect_before<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         schedule: &Arc<Schedule>,
         launch: Span,
@@ -297,22 +296,22 @@ impl Collectives {
                 let token = self.pending.add(Pending::Prepare { member });
                 network.call_last_at(network.now + Span::from_ps(before), token);
             }
-            None => self.prepare(network, ground, member),
+            None => self.prepare(network, resources, member),
         }
     }
 
     /// Makes the connections that a member needs next.
-    fn prepare<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
+    fn prepare<S: Sink>(&mut self, network: &mut Network<S>, resources: &mut HostResources<'_>, member: u32) {
         let Some(schedule) = self.members[member as usize].unprepared.pop_front() else { return };
         // They are made for what it executes then, not for what it does now.
         let present = self.members[member as usize].own.replace(Arc::clone(&schedule));
         self.members[member as usize].machine.prepare(&schedule);
-        self.pump(network, ground, member);
+        self.pump(network, resources, member);
         self.members[member as usize].own = present;
     }
 
     /// A rank makes its call.
-    fn call<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
+    fn call<S: Sink>(&mut self, network: &mut Network<S>, resources: &mut HostResources<'_>, member: u32) {
         if let Some(next) = self.members[member as usize].planned.pop_front() {
             self.members[member as usize].own = Some(next);
         }
@@ -320,31 +319,36 @@ impl Collectives {
         self.fill_buffers(network, member, &schedule.call);
         let submitted = self.members[member as usize].machine.submit(network.now, &schedule);
         match submitted {
-            Ok(operation) => self.note_call(network, member, operation),
+            Ok(operation) => self.emit_call_made(network, member, operation),
             Err(failure) => {
                 self.failure.get_or_insert(failure);
                 return;
             }
         }
-        self.pump(network, ground, member);
+        self.pump(network, resources, member);
     }
 
     /// Something that was waited for is over.
-    pub(super) fn over<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, token: u32) {
+    pub(super) fn over<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        resources: &mut HostResources<'_>,
+        token: u32,
+    ) {
         let Some(pending) = self.pending.over(token) else { return };
         match pending {
-            Pending::Call { member } => self.call(network, ground, member),
-            Pending::Prepare { member } => self.prepare(network, ground, member),
+            Pending::Call { member } => self.call(network, resources, member),
+            Pending::Prepare { member } => self.prepare(network, resources, member),
             Pending::Work { member, work, .. } => {
                 self.complete(network, member, work.worker());
-                self.pump(network, ground, member);
+                self.pump(network, resources, member);
             }
             Pending::See { pair, mark } => {
                 let Pair { receiver: (member, connection), early, .. } = &mut self.pairs[pair as usize];
                 match *connection {
                     Some(connection) => {
                         let member = *member;
-                        self.arrived(network, ground, member, connection, Some(mark));
+                        self.arrived(network, resources, member, connection, Some(mark));
                     }
                     None => early.push(mark),
                 }
@@ -354,25 +358,25 @@ impl Collectives {
                 match spoke.connection {
                     Some(connection) => {
                         let member = spoke.member;
-                        self.arrived(network, ground, member, connection, Some(mark));
+                        self.arrived(network, resources, member, connection, Some(mark));
                     }
                     None => spoke.early.push(mark),
                 }
             }
             Pending::Arrive { member, connection } => {
-                self.arrived(network, ground, member, connection, None);
+                self.arrived(network, resources, member, connection, None);
             }
             Pending::Free { member, connection } => {
                 self.members[member as usize].machine.freed(network.now, connection);
-                self.pump(network, ground, member);
+                self.pump(network, resources, member);
             }
-            Pending::Notice { member, filled } => self.set_out(network, ground, member, filled),
-            Pending::Out { member, filled } => self.send(network, ground, member, filled),
+            Pending::Notice { member, filled } => self.set_out(network, resources, member, filled),
+            Pending::Out { member, filled } => self.send(network, resources, member, filled),
             Pending::Into { member, connection } => self.delivered(network, member, connection),
             Pending::PutOut { pair, layer } => self.put_out(network, pair, layer),
             Pending::Put { pair, layer } => self.put_layer(network, pair, layer),
             Pending::PutInto { pair } => self.put_arrived(network, pair),
-            Pending::EntryOver => self.end_entry(network, ground),
+            Pending::EntryOver => self.end_entry(network, resources),
             Pending::Nothing => {}
         }
     }
@@ -380,26 +384,26 @@ impl Collectives {
     fn arrived<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         connection: ConnectionId,
         mark: Option<Mark>,
     ) {
-        self.note_arrived(network, member, connection);
+        self.emit_slice_arrived(network, member, connection);
         let machine = &mut self.members[member as usize].machine;
         if let Some(mark) = mark {
             machine.heard(network.now, connection, mark);
         }
         machine.arrived(network.now, connection);
-        self.pump(network, ground, member);
+        self.pump(network, resources, member);
     }
 
     /// Does what a machine asks for.
-    fn pump<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
+    fn pump<S: Sink>(&mut self, network: &mut Network<S>, resources: &mut HostResources<'_>, member: u32) {
         while let Some(output) = self.members[member as usize].machine.poll_output() {
             match output {
                 Output::Connect { connection, to, direction } => {
-                    self.connect(network, ground, member, connection, to, direction);
+                    self.connect(network, resources, member, connection, to, direction);
                 }
                 Output::Expect(expect) => self.expect(network, member, expect),
                 Output::Work(id) => {
@@ -407,13 +411,13 @@ impl Collectives {
                     self.begin_work(network, member, work);
                 }
                 Output::Filled(filled) => {
-                    self.note_filled(network, member, &filled);
-                    self.filled(network, ground, member, filled);
+                    self.emit_slice_sent(network, member, &filled);
+                    self.filled(network, resources, member, filled);
                 }
                 Output::Emptied { connection, .. } => self.emptied(network, member, connection),
                 Output::Notice { to, notice } => self.notices.push((member, to, *notice)),
                 Output::Finished(operation) => {
-                    self.note_over(network, member, operation);
+                    self.emit_call_over(network, member, operation);
                     self.finish_call(network, member);
                 }
                 Output::Failed(failure) => {
@@ -421,11 +425,11 @@ impl Collectives {
                 }
             }
         }
-        self.deliver_notices(network, ground);
+        self.deliver_notices(network, resources);
     }
 
     /// Brings what ranks tell each other outside of connections: at once, since nothing is measured any more by then.
-    fn deliver_notices<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
+    fn deliver_notices<S: Sink>(&mut self, network: &mut Network<S>, resources: &mut HostResources<'_>) {
         while let Some((from, to, notice)) = self.notices.pop() {
             let sender = &self.members[from as usize];
             let rank = sender.machine.rank();
@@ -436,7 +440,7 @@ impl Collectives {
                     continue;
                 }
                 machine.notice(network.now, rank, notice.clone());
-                self.pump(network, ground, member);
+                self.pump(network, resources, member);
             }
         }
     }
@@ -471,11 +475,11 @@ impl Collectives {
     }
 
     /// All members are through with the present entry.
-    fn end_entry<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
+    fn end_entry<S: Sink>(&mut self, network: &mut Network<S>, resources: &mut HostResources<'_>) {
         self.note_result(network.now);
         self.note_sends(network);
         self.at += 1;
-        self.start(network, ground);
+        self.start(network, resources);
     }
 
     /// What came of the present entry.
@@ -508,7 +512,7 @@ impl Collectives {
     pub(super) fn inquire<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         limit: Time,
     ) {
         if self.is_done() || self.failure.is_some() {
@@ -519,11 +523,11 @@ impl Collectives {
         let Some((at, member)) = waits.min() else { return };
         network.now = network.now.max(at.min(limit));
         self.members[member as usize].machine.expired(network.now);
-        self.pump(network, ground, member);
+        self.pump(network, resources, member);
     }
 
     /// Who waits for what, where a run has come to an end too early.
-    pub(super) fn standstill(&self) -> String {
+    pub(super) fn stalled(&self) -> String {
         let call = self.entries.get(self.at).map_or("nothing", |entry| entry.call().collective.name());
         let waits: Vec<String> = self
             .members

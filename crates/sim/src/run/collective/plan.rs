@@ -17,7 +17,7 @@ use railnet_topology::FabricGraph;
 use super::connect::NetSettings;
 use super::pending::PendingTable;
 use super::put::Transfers;
-use super::{Collectives, Communicator, Ground};
+use super::{Collectives, Communicator, HostResources};
 use crate::scenario::{Chosen, CollectiveSection, Scenario, ScenarioError, TransferSection};
 use crate::written::Written;
 
@@ -123,7 +123,7 @@ impl Collectives {
     /// Everything that a scenario wants ranks to do, or nothing.
     pub(in crate::run) fn new<S: Sink>(
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         scenario: &Scenario,
         ends: &FabricGraph,
     ) -> Result<Option<Self>, ScenarioError> {
@@ -176,11 +176,11 @@ impl Collectives {
             finished: Time::ZERO,
         };
         for (index, section) in scenario.collective.iter().enumerate() {
-            this.plan(network, ground, index, section, ends, variables)
+            this.plan(network, resources, index, section, ends, variables)
                 .map_err(|error| error.within(&format!("collective.{index}")))?;
         }
         for (index, transfer) in scenario.transfer.iter().enumerate() {
-            this.plan_transfer(network, ground, index, transfer, ends, variables)
+            this.plan_transfer(network, resources, index, transfer, ends, variables)
                 .map_err(|error| error.within(&format!("transfer.{index}")))?;
         }
         Ok(Some(this))
@@ -189,7 +189,7 @@ impl Collectives {
     fn plan_transfer<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         index: usize,
         transfer: &TransferSection,
         ends: &FabricGraph,
@@ -198,17 +198,17 @@ impl Collectives {
         let pairs = transfer.pairs(ends)?;
         if let Some(section) = transfer.calls(&pairs) {
             let index = self.transfers.sections + index;
-            self.plan(network, ground, index, &section, ends, variables)
+            self.plan(network, resources, index, &section, ends, variables)
                 .map_err(|error| ScenarioError::new(error.message).at("to"))?;
         }
-        self.plan_put(network, ground, index, transfer, &pairs, variables)
+        self.plan_put(network, resources, index, transfer, &pairs, variables)
             .map_err(|error| ScenarioError::new(error.to_string()).at("to"))
     }
 
     fn plan<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         index: usize,
         section: &CollectiveSection,
         ends: &FabricGraph,
@@ -219,15 +219,23 @@ impl Collectives {
         let collnet = matches!(asked, Some(Algorithm::CollNetDirect | Algorithm::CollNetChain));
         let mut communicators = Vec::new();
         for ranks in &groups {
-            let known = self.communicator(network, ground, ranks, variables, collnet, section.order);
+            let known = self.communicator(network, resources, ranks, variables, collnet, section.order);
             let known = known.map_err(|error| error.at("ranks"))?;
             self.communicators[known as usize].named.extend(&section.connection);
             communicators.push(known);
         }
         for size in section.sizes() {
             for in_place in section.placement.each(section.kind.0) {
-                let entry =
-                    self.entry(network, ground, index, section, &communicators, *size, *in_place, variables)?;
+                let entry = self.entry(
+                    network,
+                    resources,
+                    index,
+                    section,
+                    &communicators,
+                    *size,
+                    *in_place,
+                    variables,
+                )?;
                 self.entries.push(entry);
             }
         }
@@ -238,7 +246,7 @@ impl Collectives {
     fn entry<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         index: usize,
         section: &CollectiveSection,
         communicators: &[u32],
@@ -267,17 +275,17 @@ impl Collectives {
                     let planned = Self::decide(section, state, &call, variables, true)?;
                     let schedule =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
-                    (estimated, predicted) = self.predicted(ground, &planned, communicators);
+                    (estimated, predicted) = self.predicted(resources, &planned, communicators);
                     told = planned.told;
                     Arc::new(schedule)
                 }
             };
-            let schedule = match self.reserve(network, ground, *communicator, &schedule) {
+            let schedule = match self.reserve(network, resources, *communicator, &schedule) {
                 Ok(()) => schedule,
                 Err(why) => {
                     let state = &self.communicators[*communicator as usize];
                     let planned = Self::decide(section, state, &call, variables, false)?;
-                    (estimated, predicted) = self.predicted(ground, &planned, communicators);
+                    (estimated, predicted) = self.predicted(resources, &planned, communicators);
                     told = planned.told;
                     let other =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
@@ -287,7 +295,7 @@ impl Collectives {
                 }
             };
             let differs =
-                self.differing(network, ground, section, *communicator, (size, in_place), variables)?;
+                self.differing(network, resources, section, *communicator, (size, in_place), variables)?;
             parts.push(Part { communicator: *communicator, schedule, differs });
         }
         Ok(Entry {
@@ -304,13 +312,13 @@ impl Collectives {
     /// What NCCL's cost model says of a call that these groups make at the same time, and what the interconnect makes of it.
     fn predicted(
         &self,
-        ground: &Ground<'_>,
+        resources: &HostResources<'_>,
         planned: &Planned,
         communicators: &[u32],
     ) -> (Option<Span>, Option<Prediction>) {
         let Some((inputs, request, decision)) = planned.asked.as_ref() else { return (None, None) };
         let estimated = decision.estimate.map(|estimate| micros(estimate.time_us));
-        let cluster = ground.servers.as_deref().and_then(|servers| Some((servers, servers.cluster()?)));
+        let cluster = resources.servers.as_deref().and_then(|servers| Some((servers, servers.cluster()?)));
         let (Some(net), Some((servers, cluster))) = (&self.interconnect, cluster) else {
             return (estimated, estimated.map(|time| Prediction { time, caveat: None }));
         };
@@ -328,7 +336,7 @@ impl Collectives {
     fn differing<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         section: &CollectiveSection,
         communicator: u32,
         (size, in_place): (Bytes, bool),
@@ -346,7 +354,7 @@ impl Collectives {
             let planned = Self::decide(&own, state, &call, variables, true).map_err(|error| error.at(&at))?;
             let schedule = build(&call, &planned.choice, &state.wiring)
                 .map_err(|error| ScenarioError::new(error.to_string()).at(&at))?;
-            self.reserve(network, ground, communicator, &schedule)
+            self.reserve(network, resources, communicator, &schedule)
                 .map_err(|why| ScenarioError::new(why).at(&at))?;
             differs.push((Rank(one.rank), Some(Arc::new(schedule))));
         }

@@ -19,7 +19,7 @@ use super::communicator::timing_of;
 use super::pending::Pending;
 use super::plan::Entry;
 use super::timing::Timing;
-use super::{Collectives, Ground};
+use super::{Collectives, HostResources};
 use crate::scenario::{TransferSection, TransferWay};
 
 /// The bit by which work, and memory that is watched, belong to a put.
@@ -149,7 +149,7 @@ impl Collectives {
     pub(super) fn plan_put<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         section: usize,
         transfer: &TransferSection,
         pairs: &[[u32; 2]],
@@ -161,7 +161,7 @@ impl Collectives {
         let first = self.transfers.pairs.len() as u32;
         let length = u64::from(transfer.layers) * transfer.layer.0.as_u64();
         for ends in pairs {
-            let pair = self.put_pair(network, ground, *ends, length, variables)?;
+            let pair = self.put_pair(network, resources, *ends, length, variables)?;
             self.transfers.pairs.push(pair);
         }
         self.transfers.puts.push(Put {
@@ -181,15 +181,15 @@ impl Collectives {
     fn put_pair<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         ends: [u32; 2],
         length: u64,
         variables: &Variables,
     ) -> Result<PutPair, VerbsError> {
         let index = self.transfers.pairs.len() as u32;
         let (mut ports, mut out, mut into) = (ends, None, None);
-        let timing = timing_of(ground, variables);
-        if let Some(servers) = ground.servers.as_deref() {
+        let timing = timing_of(resources, variables);
+        if let Some(servers) = resources.servers.as_deref() {
             let [from, to] = ends.map(|end| &servers.endpoints[end as usize]);
             (ports, out, into) = ([from.port, to.port], from.out.first().copied(), to.into.first().copied());
         }
@@ -199,13 +199,13 @@ impl Collectives {
         let mut handles = Vec::new();
         for side in 0..2 {
             let control = network.memory.add_bytes(SIGNALS, vec![0; bytes as usize]);
-            let signals = Self::register(network, ground, ports[side], control, SIGNALS, bytes);
+            let signals = Self::register(network, resources, ports[side], control, SIGNALS, bytes);
             if side == 1 {
                 network.memory.watch(control, SIGNALS..SIGNALS + bytes, u64::from(PUT | index));
             }
             spaces[side] = network.memory.add_ghost(WINDOW, length);
             let SlotMemory { address, key, .. } =
-                Self::register(network, ground, ports[side], spaces[side], WINDOW, length);
+                Self::register(network, resources, ports[side], spaces[side], WINDOW, length);
             handles.push(WindowHandle { address, length: Bytes(length), key });
             // Tokens count from 1 on: work of plain traffic has none.
             let token = (PUT | index << 1 | side as u32) + 1;
@@ -213,7 +213,7 @@ impl Collectives {
         }
         let mut numbers = Vec::new();
         for port in ports {
-            let endpoint = &ground.ports[port as usize];
+            let endpoint = &resources.ports[port as usize];
             let config = QueuePairConfig::new(Service::ReliableConnection, endpoint.queue);
             let (nic, _) = network.nic(port);
             numbers.push(nic.create_qp(endpoint.domain, &config)?);

@@ -15,7 +15,7 @@ use railnet_nic::memory::SpaceId;
 use super::carrier::{SLOTS, SLOTS_LENGTH};
 use super::pending::Pending;
 use super::timing::Hop;
-use super::{Collectives, Ground};
+use super::{Collectives, HostResources};
 
 /// A group of heads whose slices the network reduces, or brings from one to all.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Collectives {
     pub(super) fn reserve<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         communicator: u32,
         schedule: &Schedule,
     ) -> Result<(), String> {
@@ -95,7 +95,7 @@ impl Collectives {
             if self.sharp_names.contains_key(&name) {
                 continue;
             }
-            let sharp = self.make_sharp(network, ground, communicator, schedule, channel, group)?;
+            let sharp = self.make_sharp(network, resources, communicator, schedule, channel, group)?;
             self.sharp_names.insert(name, self.sharps.len() as u32);
             self.sharps.push(sharp);
         }
@@ -105,7 +105,7 @@ impl Collectives {
     fn make_sharp<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         communicator: u32,
         schedule: &Schedule,
         channel: u16,
@@ -120,15 +120,15 @@ impl Collectives {
             let endpoint = self.members[member as usize].endpoint;
             let nic = state.wiring.nic(schedule.algorithm, u32::from(channel), rank).unwrap_or(0);
             let (mut port, mut out, mut into) = (endpoint, Vec::new(), Vec::new());
-            if let Some(servers) = ground.servers.as_deref_mut() {
+            if let Some(servers) = resources.servers.as_deref_mut() {
                 (port, out) = servers.out_ways(network, endpoint, nic, None, true);
                 into = servers.in_ways(network, endpoint, nic, true).1;
             }
             let slots = [0, 1].map(|_| {
                 let space = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-                Self::register(network, ground, port, space, SLOTS, SLOTS_LENGTH)
+                Self::register(network, resources, port, space, SLOTS, SLOTS_LENGTH)
             });
-            let domain = ground.ports[port as usize].domain;
+            let domain = resources.ports[port as usize].domain;
             let role = match (group.senders.contains(&rank), group.receivers.contains(&rank)) {
                 (true, true) => Role::Both,
                 (true, false) => Role::Contributes,

@@ -14,7 +14,7 @@ use super::carrier::{Carrier, TOUCHES, Ways};
 use super::pending::Pending;
 use super::put::PUT;
 use super::threads::{Limit, Pace};
-use super::{Block, Collectives, End, Ground, Member};
+use super::{Block, Collectives, End, HostResources, Member};
 use crate::run::server_ranks::GpuLanes;
 
 /// Where the buffers of every rank begin.
@@ -94,7 +94,7 @@ impl Collectives {
         }
     }
 
-    /// Bytes of a rank's output that do not hold what they should.
+    /// Bytes of a rank's output that do not cause what they should.
     pub(super) fn wrong_bytes<S: Sink>(&mut self, network: &Network<S>, member: u32, call: &Call) -> u64 {
         let state = &self.members[member as usize];
         let (rank, ranks) = (state.machine.rank(), state.machine.ranks());
@@ -245,7 +245,7 @@ impl Collectives {
     pub(super) fn filled<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         filled: Filled,
     ) {
@@ -261,7 +261,7 @@ impl Collectives {
                 Carrier::Net(_) => {
                     let after = timing.post();
                     if after.as_ps() == 0 {
-                        self.set_out(network, ground, member, filled);
+                        self.set_out(network, resources, member, filled);
                     } else {
                         self.later(network, after, member, Pending::Notice { member, filled });
                     }
@@ -282,7 +282,7 @@ impl Collectives {
     pub(super) fn set_out<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         member: u32,
         filled: Filled,
     ) {
@@ -296,7 +296,7 @@ impl Collectives {
             _ => return,
         };
         let Some(way) = out else {
-            self.send(network, ground, member, filled);
+            self.send(network, resources, member, filled);
             return;
         };
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
@@ -369,7 +369,7 @@ impl Collectives {
     pub(in crate::run) fn completed<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        ground: &mut Ground<'_>,
+        resources: &mut HostResources<'_>,
         completion: &Completion,
     ) {
         let token = (completion.work >> 32) as u32 - 1;
@@ -387,14 +387,14 @@ impl Collectives {
             Ok(slices) => slices,
             Err(error) => {
                 self.note(member, connection, Err(error));
-                self.pump(network, ground, member);
+                self.pump(network, resources, member);
                 return;
             }
         };
         for _ in 0..slices {
             if is_sender {
                 self.members[member as usize].machine.freed(network.now, connection);
-                self.pump(network, ground, member);
+                self.pump(network, resources, member);
             } else {
                 self.come_in(
                     network,

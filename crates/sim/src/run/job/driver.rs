@@ -1,6 +1,6 @@
-//! Between the machines of jobs and the collectives that carry what they say.
+//! The driver of jobs: their machines say which rank enters which communication, the collectives carry it.
 
-mod talk;
+mod servers;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,10 +19,10 @@ use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
 use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, kind, timeline, timeline_until};
 use railnet_topology::Vertex;
 
-use self::talk::Talk;
-use super::memo::{Memo, MemoCount, Verdict};
+use self::servers::ServerTransfer;
+use super::memo::{Admission, Memo, MemoCount};
+use super::partitions::PartitionView;
 use super::report::{self, How, JobResult, PortTraffic, Start, StepResult, Trouble, Troubles};
-use super::stage::Stage;
 use crate::run::RunError;
 use crate::run::collective::Collectives;
 use crate::scenario::{PlacedJob, Scenario, ScenarioError};
@@ -53,7 +53,7 @@ enum Key {
 
 /// A communicator of a job.
 #[derive(Debug)]
-struct Channel {
+struct JobCommunicator {
     communicator: u32,
     first_member: u32,
     /// Its endpoints, in order.
@@ -64,9 +64,9 @@ struct Channel {
     is_wide: bool,
 }
 
-/// A call that some have made.
+/// A call that some ranks have entered.
 #[derive(Debug)]
-struct Meeting {
+struct OpenCall {
     entered: u32,
     ended: u32,
     /// When the last one came, and who it was.
@@ -86,7 +86,7 @@ struct Called {
 }
 
 /// A job under way.
-struct Active<'g> {
+struct ActiveJob<'g> {
     placed: &'g PlacedJob,
     graphs: (&'g StepGraph, Option<&'g StepGraph>),
     /// Calls of all ranks in all steps.
@@ -95,12 +95,12 @@ struct Active<'g> {
     machine: Machine<'g>,
     /// When its present step began.
     origin: Time,
-    channels: BTreeMap<Key, Channel>,
+    communicators: BTreeMap<Key, JobCommunicator>,
     /// Calls of each rank in each communicator.
     numbers: BTreeMap<(Key, u32), u32>,
-    meetings: BTreeMap<(Key, u32), Meeting>,
+    open_calls: BTreeMap<(Key, u32), OpenCall>,
     /// What ranks have under way with servers.
-    talks: BTreeMap<Ticket, Talk>,
+    server_transfers: BTreeMap<Ticket, ServerTransfer>,
     costs: ClusterCosts<'g>,
     how: BTreeMap<Communication, How>,
     troubles: Troubles,
@@ -114,7 +114,7 @@ struct Active<'g> {
 pub(super) struct Driver<'g> {
     variables: Variables,
     keeps_timeline: bool,
-    jobs: Vec<Active<'g>>,
+    jobs: Vec<ActiveJob<'g>>,
     called: BTreeMap<u32, Called>,
     /// What ends at a time that is known: what goes to drives.
     timed: BinaryHeap<Reverse<(Time, usize, Ticket)>>,
@@ -123,7 +123,7 @@ pub(super) struct Driver<'g> {
     /// When it last was.
     settled: Time,
     memo: Memo,
-    /// Servers with which the rank that waits has begun to talk.
+    /// Servers with which the rank that waits has begun to transfer.
     begun: u32,
     /// Calls of ranks that are over.
     over: u64,
@@ -169,17 +169,17 @@ impl<'g> Driver<'g> {
         special: Vec<Special>,
     ) {
         let (settings, options) = (self.variables.settings(), self.variables.topology());
-        let mut job = Active {
+        let mut job = ActiveJob {
             placed,
             graphs,
             calls: calls(graphs.0) * u64::from(placed.resolved.steps),
             machine: Machine::new(graphs.0, Workers::all(graphs.0, &special), Time::ZERO),
             special,
             origin: Time::ZERO,
-            channels: BTreeMap::new(),
+            communicators: BTreeMap::new(),
             numbers: BTreeMap::new(),
-            meetings: BTreeMap::new(),
-            talks: BTreeMap::new(),
+            open_calls: BTreeMap::new(),
+            server_transfers: BTreeMap::new(),
             costs: ClusterCosts::new(&placed.cluster, settings, options, placed.resolved.rates),
             how: BTreeMap::new(),
             troubles: Troubles::new(),
@@ -208,32 +208,32 @@ impl<'g> Driver<'g> {
     }
 
     /// A call has ended: at the end of this moment the jobs go on.
-    pub(super) fn note_ended<S: Sink>(&mut self, stage: &mut Stage<'_, S>) {
+    pub(super) fn note_ended<S: Sink>(&mut self, view: &mut PartitionView<'_, S>) {
         // Of the past of a call that is run afterwards, the present is told when it comes.
-        if stage.now() >= self.settled {
-            self.wake(stage, stage.now());
+        if view.now() >= self.settled {
+            self.wake(view, view.now());
         }
     }
 
-    fn wake<S: Sink>(&mut self, stage: &mut Stage<'_, S>, at: Time) {
+    fn wake<S: Sink>(&mut self, view: &mut PartitionView<'_, S>, at: Time) {
         if at < self.armed {
             self.armed = at;
-            stage.call_last_at(at, TICK);
+            view.call_last_at(at, TICK);
         }
     }
 
     /// What ends ends, what can begin begins, until all wait. All that ends at a moment is known by then.
-    pub(super) fn settle<S: Sink>(&mut self, stage: &mut Stage<'_, S>) {
-        let now = stage.now();
+    pub(super) fn settle<S: Sink>(&mut self, view: &mut PartitionView<'_, S>) {
+        let now = view.now();
         self.settled = now;
         if self.armed <= now {
             self.armed = Time::NEVER;
         }
         loop {
-            let ended = self.take_ended(stage);
+            let ended = self.take_ended(view);
             let mut is_still = ended.is_empty();
             for member in ended {
-                self.ended(member, stage);
+                self.ended(member, view);
             }
             while self.timed.peek().is_some_and(|Reverse((time, ..))| *time <= now) {
                 let Some(Reverse((_, job, ticket))) = self.timed.pop() else { break };
@@ -244,7 +244,7 @@ impl<'g> Driver<'g> {
                 is_still = false;
             }
             for index in 0..self.jobs.len() {
-                is_still &= !self.go_on(index, stage);
+                is_still &= !self.go_on(index, view);
             }
             if is_still || self.failure.is_some() || self.waiting.is_some() || self.is_stopped() {
                 break;
@@ -253,29 +253,29 @@ impl<'g> Driver<'g> {
         if self.is_stopped() {
             return;
         }
-        let is_behind = self.memo.decide(stage);
+        let is_behind = self.memo.decide(view);
         if is_behind || self.waiting.is_some() {
-            self.wake(stage, now);
+            self.wake(view, now);
         }
-        self.arm(stage);
+        self.arm(view);
     }
 
     /// Members whose calls are over: in the order of members, however they came to it.
-    fn take_ended<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> Vec<u32> {
+    fn take_ended<S: Sink>(&mut self, view: &mut PartitionView<'_, S>) -> Vec<u32> {
         let mut members = Vec::new();
-        for (member, at) in stage.take_ended() {
-            if self.memo.ended(stage, stage.seat(member), at) {
+        for (member, at) in view.take_ended() {
+            if self.memo.ended(view, view.rank_slot(member), at) {
                 members.push(member);
             }
         }
-        members.extend(self.memo.take_ended(stage.now()));
+        members.extend(self.memo.take_ended(view.now()));
         members.sort_unstable();
         members
     }
 
     /// Goes on with a job; whether anything happened.
-    fn go_on<S: Sink>(&mut self, index: usize, stage: &mut Stage<'_, S>) -> bool {
-        let now = stage.now();
+    fn go_on<S: Sink>(&mut self, index: usize, view: &mut PartitionView<'_, S>) -> bool {
+        let now = view.now();
         let job = &mut self.jobs[index];
         if job.is_done {
             return false;
@@ -290,7 +290,7 @@ impl<'g> Driver<'g> {
             && self.waiting.is_none_or(|(job, _)| job == index)
             && let Some(ticket) = self.next_entry(index)
         {
-            match self.enter(index, ticket, stage) {
+            match self.enter(index, ticket, view) {
                 Ok(true) => has_moved = true,
                 Ok(false) => {
                     self.waiting = Some((index, ticket));
@@ -315,7 +315,7 @@ impl<'g> Driver<'g> {
             }
             job.end_step(now);
             if job.is_done {
-                stage.note_end();
+                view.note_end();
             }
         }
         has_moved
@@ -332,73 +332,74 @@ impl<'g> Driver<'g> {
         &mut self,
         index: usize,
         ticket: Ticket,
-        stage: &mut Stage<'_, S>,
+        view: &mut PartitionView<'_, S>,
     ) -> Result<bool, ScenarioError> {
-        let now = stage.now();
+        let now = view.now();
         let job = &mut self.jobs[index];
-        let (rank, said) = job.machine.communication(ticket);
+        let (rank, communication) = job.machine.communication(ticket);
         let stream = job.machine.operation(ticket).stream;
         let local = job.local(now);
-        let group = job.machine.graph().layout.group(rank, said.scope);
-        if !job.placed.beside(said.scope).is_empty() {
-            return self.talk(index, ticket, stage);
+        let group = job.machine.graph().layout.group(rank, communication.scope);
+        if !job.placed.beside(communication.scope).is_empty() {
+            return self.transfer_to_servers(index, ticket, view);
         }
-        if said.what == What::Write {
+        if communication.what == What::Write {
             // Drives of the server itself: nothing crosses the network.
-            let price = job.costs.price(&Asked { said, group: &group, pair: None, load: 1.0 });
+            let price = job.costs.price(&Asked { said: communication, group: &group, pair: None, load: 1.0 });
             let price = price.map_err(|error| ScenarioError::new(error.to_string()))?;
             self.timed.push(Reverse((now + price.time, index, ticket)));
             return Ok(true);
         }
-        let (key, message) = job.key(ticket, rank, said, stream);
+        let (key, message) = job.key(ticket, rank, communication, stream);
         if message.is_none() && group.is_alone() {
             job.machine.finished(ticket, local, ticket, local);
             return Ok(true);
         }
-        if !job.channels.contains_key(&key) {
+        if !job.communicators.contains_key(&key) {
             let endpoints = match message {
                 Some(pair) => job.pair_endpoints(pair),
                 None => group.ranks().map(|rank| job.placed.endpoint(rank.0)).collect(),
             };
-            let (communicator, first_member) = stage.add_group(&endpoints, &self.variables)?;
+            let (communicator, first_member) = view.add_group(&endpoints, &self.variables)?;
             let callers = if message.is_some() { 2 } else { endpoints.len() as u32 };
-            self.memo.add(communicator, stage.place(communicator, first_member), first_member, callers);
+            self.memo.add(communicator, view.footprint(communicator, first_member), first_member, callers);
             let node = |endpoint: u32| job.placed.whole.ends().node_of(endpoint);
             let is_wide = endpoints.iter().any(|endpoint| node(*endpoint) != node(endpoints[0]));
-            job.channels.insert(key, Channel { communicator, first_member, endpoints, callers, is_wide });
+            job.communicators
+                .insert(key, JobCommunicator { communicator, first_member, endpoints, callers, is_wide });
         }
-        let channel = &job.channels[&key];
+        let channel = &job.communicators[&key];
         let place = |rank: Rank| -> u32 {
             let endpoint = job.placed.endpoint(rank.0);
             let place = channel.endpoints.iter().position(|one| *one == endpoint);
             place.expect("a rank is in its own groups") as u32
         };
-        let mut call = job.machine.graph().call(said, channel.endpoints.len() as u32);
+        let mut call = job.machine.graph().call(communication, channel.endpoints.len() as u32);
         if let Some([from, to]) = message {
             (call.root, call.peer) = (Rank(place(from)), Rank(place(to)));
         }
         let (place, member) = (place(rank), channel.first_member + place(rank));
-        let planned = stage.plan_call(member, &call)?;
-        let verdict = self.memo.enter(stage, (channel.communicator, place), &planned, is_joint(&call));
-        if verdict == Verdict::Later {
+        let planned = view.plan_call(member, &call)?;
+        let admission = self.memo.enter(view, (channel.communicator, place), &planned, is_joint(&call));
+        if admission == Admission::Retry {
             return Ok(false);
         }
         let number = *job.numbers.entry((key, rank.0)).and_modify(|number| *number += 1).or_insert(0);
-        let meeting = job.meetings.entry((key, number)).or_insert(Meeting {
+        let open_call = job.open_calls.entry((key, number)).or_insert(OpenCall {
             entered: 0,
             ended: 0,
             begun: local,
             last: ticket,
             before: Trouble::default(),
         });
-        meeting.entered += 1;
-        (meeting.begun, meeting.last) = (local, ticket);
-        if channel.is_wide && meeting.entered == channel.callers {
-            meeting.before = stage.trouble();
+        open_call.entered += 1;
+        (open_call.begun, open_call.last) = (local, ticket);
+        if channel.is_wide && open_call.entered == channel.callers {
+            open_call.before = view.trouble();
         }
         self.called.insert(member, Called { job: index, ticket, key, number });
         let how = planned.how();
-        job.how.entry(*said).or_insert(how);
+        job.how.entry(*communication).or_insert(how);
         if message.is_none() {
             let multiprocessors = job.placed.resolved.job.gpu.multiprocessors.max(1);
             job.machine.occupy(ticket, how.channels * 1_000 / multiprocessors, local);
@@ -407,59 +408,59 @@ impl<'g> Driver<'g> {
     }
 
     /// The call of a member is over.
-    fn ended<S: Sink>(&mut self, member: u32, stage: &mut Stage<'_, S>) {
+    fn ended<S: Sink>(&mut self, member: u32, view: &mut PartitionView<'_, S>) {
         let Some(Called { job, ticket, key, number }) = self.called.remove(&member) else { return };
         if matches!(key, Key::Server { .. }) {
-            return self.talked(job, ticket, stage);
+            return self.transfer_ended(job, ticket, view);
         }
         self.over += 1;
         let job = &mut self.jobs[job];
-        let local = job.local(stage.now());
-        let Channel { callers, is_wide, .. } = job.channels[&key];
-        let Some(meeting) = job.meetings.get_mut(&(key, number)) else { return };
-        meeting.ended += 1;
-        let (begun, last) = (meeting.begun, meeting.last);
-        let before = meeting.before;
-        if meeting.ended == callers {
-            job.meetings.remove(&(key, number));
-            let (_, said) = job.machine.communication(ticket);
+        let local = job.local(view.now());
+        let JobCommunicator { callers, is_wide, .. } = job.communicators[&key];
+        let Some(open_call) = job.open_calls.get_mut(&(key, number)) else { return };
+        open_call.ended += 1;
+        let (begun, last) = (open_call.begun, open_call.last);
+        let before = open_call.before;
+        if open_call.ended == callers {
+            job.open_calls.remove(&(key, number));
+            let (_, communication) = job.machine.communication(ticket);
             let took = local.since(begun);
-            let worst = job.troubles.entry(kind(said.scope, said.what));
+            let worst = job.troubles.entry(kind(communication.scope, communication.what));
             let worst = worst.or_insert((Span::ZERO, Trouble::default()));
             if is_wide && took > worst.0 {
-                *worst = (took, stage.trouble().since(before));
+                *worst = (took, view.trouble().since(before));
             }
         }
         job.machine.finished(ticket, begun, last, local);
     }
 
     /// Has the driver woken when something is computed or timed, or was over in a server that has gone further.
-    fn arm<S: Sink>(&mut self, stage: &mut Stage<'_, S>) {
+    fn arm<S: Sink>(&mut self, view: &mut PartitionView<'_, S>) {
         let computed = self.jobs.iter_mut().filter(|job| !job.is_done).filter_map(|job| {
             let at = job.machine.poll_timeout()?;
             Some(job.origin + at.since(Time::ZERO))
         });
         let timed = self.timed.peek().map(|Reverse((time, ..))| *time);
-        let ended = stage.first_ended();
+        let ended = view.first_ended();
         let Some(next) = computed.chain(timed).chain(self.memo.next_end()).chain(ended).min() else { return };
-        self.wake(stage, next);
+        self.wake(view, next);
     }
 
     /// Who waits for what, where jobs are not through.
-    pub(super) fn standstill(&self) -> Option<String> {
+    pub(super) fn stalled(&self) -> Option<String> {
         let job = self.jobs.iter().find(|job| !job.is_done)?;
         let stuck = job.machine.waiting().next();
         let who = stuck.map_or_else(String::new, |ticket| {
-            let (rank, said) = job.machine.communication(ticket);
-            format!(": rank {} waits in {} ({:?})", rank.0, said.scope.name(), said.what)
+            let (rank, communication) = job.machine.communication(ticket);
+            format!(": rank {} waits in {} ({:?})", rank.0, communication.scope.name(), communication.what)
         });
         let step = job.steps.len() + 1;
         Some(format!("step {step} of {} did not end{who}", job.placed.resolved.name))
     }
 
     /// How many collectives there were, once the run is over.
-    pub(super) fn count<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> MemoCount {
-        self.memo.finish(stage)
+    pub(super) fn count<S: Sink>(&mut self, view: &mut PartitionView<'_, S>) -> MemoCount {
+        self.memo.finish(view)
     }
 
     /// Steps, and calls of ranks, that are over, of all.
@@ -481,12 +482,12 @@ impl<'g> Driver<'g> {
                 let step = job.steps.len() as u32;
                 job.timeline.extend(timeline_until(&job.machine, step, job.origin, now));
             }
-            let numbers = job.channels.values().map(|channel| channel.communicator);
+            let numbers = job.communicators.values().map(|channel| channel.communicator);
             let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
             let local = job.local(now);
             let (placed, how) = (job.placed.clone(), &job.how);
             let first = job.first.take().unwrap_or_else(|| {
-                let how = |said: &Communication| how.get(said).copied();
+                let how = |communication: &Communication| how.get(communication).copied();
                 report::part_of_step(job.placed, &mut job.machine, local, how, &job.troubles)
             });
             let ports = job.ports(collectives, network);
@@ -502,8 +503,8 @@ impl<'g> Driver<'g> {
 fn calls(graph: &StepGraph) -> u64 {
     let each = u64::from(graph.layout.ranks()) / graph.programs.len().max(1) as u64;
     let operations = graph.programs.iter().flat_map(|program| &program.operations);
-    let said = operations.filter(|one| matches!(one.work, Work::Communicate(_)));
-    said.count() as u64 * each
+    let communication = operations.filter(|one| matches!(one.work, Work::Communicate(_)));
+    communication.count() as u64 * each
 }
 
 /// Whether nobody can be through with a call before all have come to it.
@@ -515,7 +516,7 @@ fn is_joint(call: &Call) -> bool {
     is_for_all && matches!(call.counts, Counts::Each(count) if count > 0)
 }
 
-impl<'g> Active<'g> {
+impl<'g> ActiveJob<'g> {
     /// The time of its machine, which begins at zero with each step.
     fn local(&self, now: Time) -> Time {
         Time::ZERO + now.since(self.origin)
@@ -524,7 +525,7 @@ impl<'g> Active<'g> {
     /// What went over ports, by scope.
     fn ports<S: Sink>(&self, collectives: Option<&Collectives>, network: &Network<S>) -> Vec<PortTraffic> {
         let scopes: BTreeMap<u32, Scope> = self
-            .channels
+            .communicators
             .iter()
             .map(|(key, channel)| match key {
                 Key::Group { scope, .. } => (channel.communicator, *scope),
@@ -564,7 +565,7 @@ impl<'g> Active<'g> {
     fn end_step(&mut self, now: Time) {
         if self.first.is_none() {
             let how = &self.how;
-            let how = |said: &Communication| how.get(said).copied();
+            let how = |communication: &Communication| how.get(communication).copied();
             self.first = Some(report::step(self.placed, &self.machine, how, &self.troubles));
         }
         self.steps.push(now.since(self.origin));
@@ -581,19 +582,19 @@ impl<'g> Active<'g> {
         &self,
         ticket: Ticket,
         rank: Rank,
-        said: &Communication,
+        communication: &Communication,
         stream: Stream,
     ) -> (Key, Option<[Rank; 2]>) {
         let elsewhere = |stage: u32| {
             let place = self.machine.workers()[ticket.worker as usize].place.at(Axis::Pipeline, stage);
             self.machine.graph().layout.rank(place)
         };
-        let pair = match said.what {
+        let pair = match communication.what {
             What::Send { stage } => [rank, elsewhere(stage)],
             What::Receive { stage } => [elsewhere(stage), rank],
             _ => {
-                let first = self.machine.graph().layout.group(rank, said.scope).first.0;
-                return (Key::Group { stream, scope: said.scope, first }, None);
+                let first = self.machine.graph().layout.group(rank, communication.scope).first.0;
+                return (Key::Group { stream, scope: communication.scope, first }, None);
             }
         };
         // Both sides by the name of the sender's stream.

@@ -20,8 +20,8 @@ use railnet_core::event::Sink;
 use railnet_fabric::BusResource;
 
 use self::session::{Key, Phase, Recorded, Session};
-use super::stage::Stage;
-use crate::run::collective::driven::{Place, Planned};
+use super::partitions::PartitionView;
+use crate::run::collective::driven::{Footprint, Planned};
 
 /// How many collectives there were, and how many of them were memo hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,13 +29,13 @@ pub struct MemoCount {
     /// All that ranks said to each other.
     pub calls: u64,
     /// Those that were not carried out.
-    pub taken: u64,
+    pub hits: u64,
 }
 
 /// A communicator.
 #[derive(Debug)]
-struct Team {
-    place: Place,
+struct Group {
+    footprint: Footprint,
     first_member: u32,
     /// Ranks that make each call.
     callers: u32,
@@ -45,7 +45,7 @@ struct Team {
     sessions: VecDeque<Session>,
 }
 
-impl Team {
+impl Group {
     fn position(&self, number: u64) -> Option<usize> {
         self.sessions.iter().position(|session| session.number == number)
     }
@@ -53,20 +53,20 @@ impl Team {
 
 /// What to do with a rank that comes to a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     /// It makes its call.
-    Goes,
+    Start,
     /// It waits for the others; whether it makes its call is decided then.
-    Held,
+    Hold,
     /// Others have to be brought up to now first: ask again after all else of this moment.
-    Later,
+    Retry,
 }
 
 /// The memory of a run.
 #[derive(Debug)]
 pub(super) struct Memo {
     is_on: bool,
-    teams: BTreeMap<u32, Team>,
+    groups: BTreeMap<u32, Group>,
     /// Groups with calls in each server.
     busy: BTreeMap<u32, Vec<u32>>,
     records: Vec<Recorded>,
@@ -87,7 +87,7 @@ impl Memo {
     pub(super) fn new(is_on: bool) -> Self {
         Self {
             is_on,
-            teams: BTreeMap::new(),
+            groups: BTreeMap::new(),
             busy: BTreeMap::new(),
             records: Vec::new(),
             known: BTreeMap::new(),
@@ -101,42 +101,42 @@ impl Memo {
     }
 
     /// One more communicator.
-    pub(super) fn add(&mut self, communicator: u32, place: Place, first_member: u32, callers: u32) {
+    pub(super) fn add(&mut self, communicator: u32, footprint: Footprint, first_member: u32, callers: u32) {
         let (quiet, sessions) = (Time::ZERO, VecDeque::new());
-        self.teams.insert(communicator, Team { place, first_member, callers, quiet, sessions });
+        self.groups.insert(communicator, Group { footprint, first_member, callers, quiet, sessions });
     }
 
     /// A rank comes to a call. `is_joint` says that nobody can be through before all have come.
     pub(super) fn enter<S: Sink>(
         &mut self,
-        stage: &mut Stage<'_, S>,
+        view: &mut PartitionView<'_, S>,
         (communicator, place): (u32, u32),
         planned: &Planned,
         is_joint: bool,
-    ) -> Verdict {
-        self.close_quiet(stage, communicator);
-        let now = stage.now();
-        let team = &self.teams[&communicator];
-        let next = team.sessions.iter().position(|session| !session.has(place));
+    ) -> Admission {
+        self.close_quiet(view, communicator);
+        let now = view.now();
+        let group = &self.groups[&communicator];
+        let next = group.sessions.iter().position(|session| !session.has(place));
         if next.is_none() {
-            if self.make_way(stage, communicator, now + planned.launch) {
-                return Verdict::Later;
+            if self.make_way(view, communicator, now + planned.launch) {
+                return Admission::Retry;
             }
-            self.begin(stage.now(), communicator, planned, is_joint);
+            self.begin(view.now(), communicator, planned, is_joint);
         }
-        let team = self.teams.get_mut(&communicator).expect("communicators are added when they are made");
-        let index = next.unwrap_or(team.sessions.len() - 1);
-        let session = &mut team.sessions[index];
+        let group = self.groups.get_mut(&communicator).expect("communicators are added when they are made");
+        let index = next.unwrap_or(group.sessions.len() - 1);
+        let session = &mut group.sessions[index];
         session.entries.push((place, now));
-        let is_complete = session.entries.len() as u32 == team.callers;
+        let is_complete = session.entries.len() as u32 == group.callers;
         if is_complete && (matches!(session.phase, Phase::Held) || session.may_record) {
             self.undecided.push((communicator, session.number));
         }
         if matches!(session.phase, Phase::Held) {
-            return Verdict::Held;
+            return Admission::Hold;
         }
-        stage.make_call(team.first_member + place, planned, now);
-        Verdict::Goes
+        view.make_call(group.first_member + place, planned, now);
+        Admission::Start
     }
 
     /// The first rank of a group comes to a call.
@@ -144,25 +144,26 @@ impl Memo {
         self.count.calls += 1;
         self.numbers += 1;
         let is_alone = self.others(communicator).next().is_none();
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-        let could = self.is_on && is_joint && is_alone && team.place.lanes.is_some();
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+        let could = self.is_on && is_joint && is_alone && group.footprint.lanes.is_some();
         let active = now + planned.launch;
-        let is_beside = team.sessions.iter().any(|session| matches!(session.phase, Phase::Real(_)));
-        let phase = if could && !is_beside && active >= team.quiet { Phase::Held } else { Phase::Real(None) };
+        let is_beside = group.sessions.iter().any(|session| matches!(session.phase, Phase::Real(_)));
+        let phase =
+            if could && !is_beside && active >= group.quiet { Phase::Held } else { Phase::Real(None) };
         let may_record = could && is_beside && matches!(phase, Phase::Real(_));
-        if team.sessions.is_empty() {
-            for server in &team.place.servers {
+        if group.sessions.is_empty() {
+            for server in &group.footprint.servers {
                 self.busy.entry(*server).or_default().push(communicator);
             }
         }
-        let callers = team.callers as usize;
+        let callers = group.callers as usize;
         let ranks = planned.schedule.ranks as usize;
-        team.sessions.push_back(Session {
+        group.sessions.push_back(Session {
             number: self.numbers,
             planned: planned.clone(),
             active,
             entries: Vec::with_capacity(callers),
-            told: vec![false; ranks],
+            reported: vec![false; ranks],
             done: vec![false; ranks],
             phase,
             may_record,
@@ -172,48 +173,48 @@ impl Memo {
     }
 
     /// Ends what was taken, once nothing of it would be left, wherever this group is.
-    fn close_quiet<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32) {
-        let servers = &self.teams[&communicator].place.servers;
+    fn close_quiet<S: Sink>(&mut self, view: &mut PartitionView<'_, S>, communicator: u32) {
+        let servers = &self.groups[&communicator].footprint.servers;
         let others = servers.iter().filter_map(|server| self.busy.get(server)).flatten();
         let over: Vec<u32> = others
             .copied()
             .filter(|other| {
-                let first = self.teams[other].sessions.front();
-                first.is_some_and(|session| session.is_taken() && session.quiet <= stage.now())
+                let first = self.groups[other].sessions.front();
+                first.is_some_and(|session| session.is_hit() && session.quiet <= view.now())
             })
             .collect();
         for other in over {
-            self.close(stage, other, stage.now());
+            self.close(view, other, view.now());
         }
     }
 
     /// Calls of a group that were taken and of which nothing would be left are over.
-    fn close<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, by: Time) {
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-        while let Some(session) = team.sessions.front()
-            && let Phase::Taken(record, _) = session.phase
+    fn close<S: Sink>(&mut self, view: &mut PartitionView<'_, S>, communicator: u32, by: Time) {
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+        while let Some(session) = group.sessions.front()
+            && let Phase::Hit(record, _) = session.phase
             && self.records[record].left == 0
             && session.quiet <= by
         {
-            self.count.taken += 1;
-            for (lane, more) in team.place.lanes.iter().flatten().zip(&self.records[record].lanes) {
-                stage.count_on_bus(team.first_member, *lane, *more);
+            self.count.hits += 1;
+            for (lane, more) in group.footprint.lanes.iter().flatten().zip(&self.records[record].lanes) {
+                view.count_on_bus(group.first_member, *lane, *more);
             }
             for (place, _) in &session.entries {
-                stage.skip_call(team.first_member + place);
+                view.skip_call(group.first_member + place);
             }
-            team.sessions.pop_front();
+            group.sessions.pop_front();
         }
         self.leave(communicator);
     }
 
     /// A group without calls is in nobody's way.
     fn leave(&mut self, communicator: u32) {
-        let team = &self.teams[&communicator];
-        if !team.sessions.is_empty() {
+        let group = &self.groups[&communicator];
+        if !group.sessions.is_empty() {
             return;
         }
-        for server in &team.place.servers {
+        for server in &group.footprint.servers {
             if let Some(busy) = self.busy.get_mut(server) {
                 busy.retain(|other| *other != communicator);
             }
@@ -222,42 +223,47 @@ impl Memo {
 
     /// Groups with calls that share something with this one.
     fn others(&self, communicator: u32) -> impl Iterator<Item = u32> + '_ {
-        let own = &self.teams[&communicator].place;
+        let own = &self.groups[&communicator].footprint;
         let busy = own.servers.iter().filter_map(|server| self.busy.get(server)).flatten().copied();
         busy.filter(move |other| {
-            let place = &self.teams[other].place;
+            let place = &self.groups[other].footprint;
             *other != communicator && share(own.lanes.as_deref(), place.lanes.as_deref())
         })
     }
 
     /// A group makes one more call, which uses nothing before `active`: what is under way beside it is not alone any more.
     /// Whether anything has to be carried out first.
-    fn make_way<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, active: Time) -> bool {
+    fn make_way<S: Sink>(
+        &mut self,
+        view: &mut PartitionView<'_, S>,
+        communicator: u32,
+        active: Time,
+    ) -> bool {
         let mut must_wait = false;
         let others: Vec<u32> = self.others(communicator).collect();
         for other in others {
-            must_wait |= self.disturb(stage, other);
+            must_wait |= self.disturb(view, other);
         }
         // One after the other is no disturbance, if nothing is left of the first when the second begins. Where that is not
         // known yet, it will be looked at when it is.
-        let own = self.teams[&communicator].sessions.iter();
+        let own = self.groups[&communicator].sessions.iter();
         let is_early = own.filter(|session| session.quiet.is_set()).any(|session| session.quiet > active);
-        must_wait | is_early && self.disturb(stage, communicator)
+        must_wait | is_early && self.disturb(view, communicator)
     }
 
     /// Something else is where the calls of a group are. Whether they have to be carried out first.
-    fn disturb<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32) -> bool {
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
+    fn disturb<S: Sink>(&mut self, view: &mut PartitionView<'_, S>, communicator: u32) -> bool {
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
         let mut records = Vec::new();
-        for session in &mut team.sessions {
+        for session in &mut group.sessions {
             session.may_record = false;
             if let Phase::Real(record) = &mut session.phase {
                 records.extend(record.take());
             }
         }
-        let has_more = team.sessions.iter().any(|session| !matches!(session.phase, Phase::Real(_)));
+        let has_more = group.sessions.iter().any(|session| !matches!(session.phase, Phase::Real(_)));
         if has_more {
-            self.carry_out(stage, communicator, u64::MAX);
+            self.carry_out(view, communicator, u64::MAX);
         }
         for record in records {
             self.void(record);
@@ -275,24 +281,24 @@ impl Memo {
     }
 
     /// Carries out the calls of a group up to this one after all, from their beginning.
-    fn carry_out<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, last: u64) {
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-        for session in team.sessions.iter_mut().filter(|session| session.number <= last) {
+    fn carry_out<S: Sink>(&mut self, view: &mut PartitionView<'_, S>, communicator: u32, last: u64) {
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+        for session in group.sessions.iter_mut().filter(|session| session.number <= last) {
             if matches!(session.phase, Phase::Real(_)) {
                 continue;
             }
             for (place, at) in &session.entries {
-                stage.make_call(team.first_member + place, &session.planned, *at);
+                view.make_call(group.first_member + place, &session.planned, *at);
             }
             (session.phase, session.quiet) = (Phase::Real(None), Time::NEVER);
         }
     }
 
     /// Decides about calls for which all have come. Whether anything of the past is to be run.
-    pub(super) fn decide<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> bool {
+    pub(super) fn decide<S: Sink>(&mut self, view: &mut PartitionView<'_, S>) -> bool {
         let mut is_behind = false;
         for communicator in std::mem::take(&mut self.hurried) {
-            is_behind |= self.disturb(stage, communicator);
+            is_behind |= self.disturb(view, communicator);
         }
         while let Some(record) = self.voided.pop() {
             for (follower, number) in std::mem::take(&mut self.records[record].followers) {
@@ -301,20 +307,25 @@ impl Memo {
             }
         }
         for (communicator, number) in std::mem::take(&mut self.undecided) {
-            is_behind |= self.settle(stage, communicator, number);
+            is_behind |= self.decide_call(view, communicator, number);
         }
         is_behind
     }
 
-    fn settle<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, number: u64) -> bool {
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-        let Some(index) = team.position(number) else { return false };
-        let session = &mut team.sessions[index];
+    fn decide_call<S: Sink>(
+        &mut self,
+        view: &mut PartitionView<'_, S>,
+        communicator: u32,
+        number: u64,
+    ) -> bool {
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+        let Some(index) = group.position(number) else { return false };
+        let session = &mut group.sessions[index];
         let is_real = matches!(session.phase, Phase::Real(_));
         if is_real && !session.may_record {
             return false;
         }
-        let key = session.key(team.place.kind);
+        let key = session.key(group.footprint.kind);
         if let Some(record) = self.known.get(&key).copied() {
             if !is_real {
                 session.follow(record);
@@ -330,13 +341,13 @@ impl Memo {
         let mut lanes: Option<Vec<_>> = match is_real {
             true => before,
             false => {
-                let lanes = team.place.lanes.iter().flatten();
-                Some(lanes.map(|lane| stage.lane(team.first_member, *lane)).collect())
+                let lanes = group.footprint.lanes.iter().flatten();
+                Some(lanes.map(|lane| view.lane(group.first_member, *lane)).collect())
             }
         };
-        for earlier in team.sessions.iter().take(index) {
+        for earlier in group.sessions.iter().take(index) {
             lanes = match earlier.phase {
-                Phase::Taken(record, _) if self.records[record].left == 0 => lanes.map(|mut lanes| {
+                Phase::Hit(record, _) if self.records[record].left == 0 => lanes.map(|mut lanes| {
                     for (lane, more) in lanes.iter_mut().zip(&self.records[record].lanes) {
                         session::add(lane, more);
                     }
@@ -348,26 +359,26 @@ impl Memo {
         let mut record = None;
         if let Some(lanes) = lanes {
             record = Some(self.records.len());
-            let first = team.sessions[index].entries[0].1;
+            let first = group.sessions[index].entries[0].1;
             self.known.insert(key.clone(), self.records.len());
             self.records.push(Recorded::new(key, first, lanes));
         }
         if !is_real {
-            self.carry_out(stage, communicator, number);
+            self.carry_out(view, communicator, number);
         }
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-        team.sessions[index].phase = Phase::Real(record);
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+        group.sessions[index].phase = Phase::Real(record);
         !is_real
     }
 
     /// Plans the ends of a call that was taken, as far as they are known.
     fn follow(&mut self, communicator: u32, number: u64) {
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-        let Some(index) = team.position(number) else { return };
-        let next = team.sessions.get(index + 1).map(|session| session.active);
-        let session = &mut team.sessions[index];
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+        let Some(index) = group.position(number) else { return };
+        let next = group.sessions.get(index + 1).map(|session| session.active);
+        let session = &mut group.sessions[index];
         let first = session.entries[0].1;
-        let Phase::Taken(record, planned) = &mut session.phase else { return };
+        let Phase::Hit(record, planned) = &mut session.phase else { return };
         let record = &self.records[*record];
         for (place, end) in record.ends.iter().enumerate() {
             let Some(end) = end.filter(|_| !planned[place]) else { continue };
@@ -375,7 +386,7 @@ impl Memo {
             self.ends.push(Reverse((first + end, communicator, place as u32, number)));
         }
         if record.left == 0 {
-            session.quiet = first + record.last() + team.place.residue;
+            session.quiet = first + record.last() + group.footprint.residue;
             if next.is_some_and(|active| active < session.quiet) {
                 self.hurried.push(communicator);
             }
@@ -385,30 +396,30 @@ impl Memo {
     /// A rank is through with a call that was carried out. Whether that is news.
     pub(super) fn ended<S: Sink>(
         &mut self,
-        stage: &Stage<'_, S>,
+        view: &PartitionView<'_, S>,
         (communicator, place): (u32, u32),
         at: Time,
     ) -> bool {
-        let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-        let lanes = team.place.lanes.iter().flatten();
-        let first = team.first_member;
-        let count = || lanes.clone().map(|lane| stage.lane(first, *lane)).collect::<Vec<_>>();
+        let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+        let lanes = group.footprint.lanes.iter().flatten();
+        let first = group.first_member;
+        let count = || lanes.clone().map(|lane| view.lane(first, *lane)).collect::<Vec<_>>();
         let is_it = |session: &Session| session.has(place) && !session.done[place as usize];
-        let index = team.sessions.iter().position(is_it).expect("only what was begun ends");
-        team.quiet = at + team.place.residue;
-        let is_hurried = team.sessions.get(index + 1).is_some_and(|next| next.active < team.quiet);
-        let session = &mut team.sessions[index];
+        let index = group.sessions.iter().position(is_it).expect("only what was begun ends");
+        group.quiet = at + group.footprint.residue;
+        let is_hurried = group.sessions.get(index + 1).is_some_and(|next| next.active < group.quiet);
+        let session = &mut group.sessions[index];
         session.done[place as usize] = true;
-        let is_news = !std::mem::replace(&mut session.told[place as usize], true);
-        let is_over = session.done.iter().filter(|done| **done).count() as u32 == team.callers;
+        let is_news = !std::mem::replace(&mut session.reported[place as usize], true);
+        let is_over = session.done.iter().filter(|done| **done).count() as u32 == group.callers;
         let Phase::Real(record) = session.phase else { unreachable!("what was taken ends otherwise") };
         if is_hurried {
             session.phase = Phase::Real(None);
-            team.sessions[index + 1].may_record = false;
+            group.sessions[index + 1].may_record = false;
         }
         if is_over {
-            team.sessions.remove(index);
-            if let Some(next) = team.sessions.get_mut(index).filter(|next| next.may_record) {
+            group.sessions.remove(index);
+            if let Some(next) = group.sessions.get_mut(index).filter(|next| next.may_record) {
                 next.before = Some(count());
             }
         }
@@ -421,8 +432,8 @@ impl Memo {
                     one.count(&count());
                 }
                 for (follower, number) in one.followers.clone() {
-                    let team = &self.teams[&follower];
-                    let session = team.position(number).map(|index| &team.sessions[index]);
+                    let group = &self.groups[&follower];
+                    let session = group.position(number).map(|index| &group.sessions[index]);
                     if session.is_some_and(|session| session.follows(record)) {
                         self.follow(follower, number);
                     }
@@ -444,21 +455,21 @@ impl Memo {
         let mut members = Vec::new();
         while self.next_end().is_some_and(|time| time <= now) {
             let Some(Reverse((_, communicator, place, number))) = self.ends.pop() else { break };
-            let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
-            let Some(index) = team.position(number) else { continue };
-            let session = &mut team.sessions[index];
-            if session.is_taken() && !std::mem::replace(&mut session.told[place as usize], true) {
-                members.push(team.first_member + place);
+            let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
+            let Some(index) = group.position(number) else { continue };
+            let session = &mut group.sessions[index];
+            if session.is_hit() && !std::mem::replace(&mut session.reported[place as usize], true) {
+                members.push(group.first_member + place);
             }
         }
         members
     }
 
     /// The run is over: what was taken counts.
-    pub(super) fn finish<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> MemoCount {
-        let all: Vec<u32> = self.teams.keys().copied().collect();
+    pub(super) fn finish<S: Sink>(&mut self, view: &mut PartitionView<'_, S>) -> MemoCount {
+        let all: Vec<u32> = self.groups.keys().copied().collect();
         for communicator in all {
-            self.close(stage, communicator, Time::NEVER);
+            self.close(view, communicator, Time::NEVER);
         }
         self.count
     }

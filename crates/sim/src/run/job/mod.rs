@@ -1,13 +1,13 @@
 //! Jobs: the graph of a step, with its communication by formulas or as packets in the fabric.
 
 mod analytic;
-mod crew;
 mod driver;
 mod memo;
 mod packet;
+mod partitions;
 mod recovery;
 mod report;
-mod stage;
+mod worker_pool;
 
 pub use memo::MemoCount;
 pub use report::{
@@ -31,39 +31,37 @@ pub struct JobSettings<'a, S> {
     pub memo: bool,
     /// How many threads may share the work, where packets are sent and the network is large. The result is the same.
     pub threads: u32,
-    /// Who looks on, where packets are sent.
-    pub watch: Option<&'a mut dyn JobWatch<S>>,
+    /// Observes the run, where packets are sent.
+    pub observer: Option<&'a mut dyn JobObserver<S>>,
 }
 
 impl<S> Default for JobSettings<'_, S> {
     fn default() -> Self {
-        Self { memo: true, threads: 1, watch: None }
+        Self { memo: true, threads: 1, observer: None }
     }
 }
 
-/// One who looks on while jobs run.
-pub trait JobWatch<S> {
-    /// A run is being set up, which takes long on large clusters: this is what comes next. With faults, the one without them is told
-    /// of too.
-    fn set_up(&mut self, _stage: &'static str) {}
+/// Observes jobs while they run. With faults there is a second run without them, the baseline by which they are priced.
+pub trait JobObserver<S> {
+    /// A run is being set up, which takes long on large clusters: `part` comes next. Also called for the baseline.
+    fn set_up(&mut self, _part: &'static str) {}
 
-    /// A run is about to begin: taps can be opened, and the form of packets chosen. With faults there is a second one,
-    /// without them, which it is not told of.
+    /// A run is about to begin: taps can be opened, and the form of packets chosen. Not called for the baseline.
     fn begin(&mut self, _run: &mut Run<(Digest, S)>) {}
 
-    /// All is set up, and the first microseconds begin, in which connections are made. From now on the run minds [`JobWatch::stop`].
+    /// All is set up, and the first microseconds begin, in which connections are made. From now on the run obeys [`JobObserver::stop`].
     fn runs(&mut self) {}
 
-    /// Is set where the run shall stop before it is looked at again: on a large cluster that takes long.
+    /// A flag that stops the run before the next observation: on a large cluster that is long.
     fn stop(&self) -> Option<Arc<AtomicBool>> {
         None
     }
 
-    /// So far it has come. Whether it shall go on; else what is known by now is the result.
-    fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;
+    /// Called every few microseconds of virtual time. `false` stops the run: what is known by now is the result.
+    fn observe(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;
 
-    /// So far the one without faults has come.
-    fn look_beside(&mut self, _progress: &JobProgress) -> bool {
+    /// The same for the baseline.
+    fn observe_baseline(&mut self, _progress: &JobProgress) -> bool {
         true
     }
 }
@@ -79,8 +77,8 @@ pub struct JobProgress {
     pub steps: (u64, u64),
     /// Calls of ranks that are over, of all that will be made.
     pub calls: (u64, u64),
-    /// Whether this is the run without faults, by which those are priced.
-    pub is_second: bool,
+    /// Whether this is the baseline: the run without faults, by which those are priced.
+    pub is_baseline: bool,
 }
 
 /// Runs the jobs of a scenario.
@@ -88,7 +86,7 @@ pub fn run_jobs(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
     run_jobs_with(scenario, NoSink, JobSettings::default()).map(|(outcome, _)| outcome)
 }
 
-/// The same, as one says, where somebody watches: events of packets go to `sink`, which comes back with the outcome. A sink
+/// The same with an observer: events of packets go to `sink`, which comes back with the outcome. A sink
 /// that wants details gets all that ranks did, too ([`JobResult::timeline`]), and nothing is memoised. Without
 /// packets there are no events.
 pub fn run_jobs_with<S: Sink>(
@@ -119,7 +117,7 @@ pub fn run_jobs_to_failure<S: Sink>(
     Ok((outcome, sink, failure))
 }
 
-/// Whether a watcher wants to know what each rank did.
+/// Whether the sink wants to know what each rank did.
 const fn keeps_timeline<S: Sink>() -> bool {
     S::ENABLED && S::DETAIL
 }

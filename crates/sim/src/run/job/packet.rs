@@ -11,11 +11,11 @@ use railnet_job::graph::StepGraph;
 use railnet_nic::Completion;
 
 use super::analytic::specials;
-use super::crew::{Crew, Foreman, Part};
 use super::driver::{Driver, TICK};
+use super::partitions::PartitionView;
 use super::report::{FaultPrice, JobResult, JobsOutcome, sum};
-use super::stage::Stage;
-use super::{JobProgress, JobSettings, JobWatch, keeps_timeline};
+use super::worker_pool::{Coordinator, Partition, WorkerPool};
+use super::{JobObserver, JobProgress, JobSettings, keeps_timeline};
 use crate::run::collective::Collectives;
 use crate::run::outcome::outcome;
 use crate::run::series::Sampler;
@@ -32,16 +32,16 @@ pub(super) fn run<S: Sink>(
     sink: S,
     settings: JobSettings<'_, S>,
 ) -> Result<Ended<S>, RunError> {
-    let JobSettings { memo, threads, mut watch } = settings;
+    let JobSettings { memo, threads, mut observer } = settings;
     let manner = Manner { memo, threads };
-    let mut first = First { watch: reborrow(&mut watch) };
-    let (mut found, sink, failure) = once(scenario, &scenario.jobs()?, sink, manner, &mut first)?;
+    let mut of_run = OfRun { observer: reborrow(&mut observer) };
+    let (mut found, sink, failure) = once(scenario, &scenario.jobs()?, sink, manner, &mut of_run)?;
     if scenario.has_slowing_faults() && !found.is_partial {
         let mut sound = scenario.clone();
         sound.faults.clear();
         sound.sample = None;
-        let mut second = Second { watch: reborrow(&mut watch) };
-        let sound = succeeded(once(&sound, &sound.jobs()?, NoSink, manner, &mut second)?)?;
+        let mut of_baseline = OfBaseline { observer: reborrow(&mut observer) };
+        let sound = succeeded(once(&sound, &sound.jobs()?, NoSink, manner, &mut of_baseline)?)?;
         found.is_partial = sound.is_partial;
         let what = scenario.fault_words()?;
         for (job, sound) in
@@ -67,16 +67,16 @@ struct Manner {
     threads: u32,
 }
 
-/// What came of jobs, whoever watched them, and why they failed where they did.
+/// What came of jobs, their sink, and why they failed if they did.
 type Ended<S> = (JobsOutcome, S, Option<RunError>);
 
 fn succeeded<S>((outcome, _, failure): Ended<S>) -> Result<JobsOutcome, RunError> {
     failure.map_or(Ok(outcome), Err)
 }
 
-fn reborrow<'a, S>(watch: &'a mut Option<&mut dyn JobWatch<S>>) -> Option<&'a mut dyn JobWatch<S>> {
-    match watch {
-        Some(watch) => Some(&mut **watch),
+fn reborrow<'a, S>(observer: &'a mut Option<&mut dyn JobObserver<S>>) -> Option<&'a mut dyn JobObserver<S>> {
+    match observer {
+        Some(observer) => Some(&mut **observer),
         None => None,
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn elsewhere(
     let mut jobs = jobs.to_vec();
     jobs[index] = placed;
     let manner = Manner { memo: true, threads: 1 };
-    let mut found = succeeded(once(scenario, &jobs, NoSink, manner, &mut First { watch: None })?)?;
+    let mut found = succeeded(once(scenario, &jobs, NoSink, manner, &mut OfRun { observer: None })?)?;
     Ok(found.jobs.swap_remove(index).steps)
 }
 
@@ -117,15 +117,15 @@ fn once<S: Sink>(
     jobs: &[PlacedJob],
     sink: S,
     Manner { memo, threads }: Manner,
-    onlooker: &mut impl Onlooker<S>,
+    observer: &mut impl Observer<S>,
 ) -> Result<Ended<S>, RunError> {
-    onlooker.set_up("operations of a step");
+    observer.set_up("operations of a step");
     let slowed = scenario.slowed(false)?;
     let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
     let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
-    onlooker.set_up("network");
+    observer.set_up("network");
     let mut run = new_run(scenario, &placed, sink)?;
-    onlooker.set_up("ranks");
+    observer.set_up("ranks");
     // What else is on the fabric may come in the way of anything.
     let is_idle = run.world.runner.flows.is_empty() && !run.network.has_bus_faults();
     // A memo hit sends no packets: nothing would be there to see.
@@ -135,24 +135,25 @@ fn once<S: Sink>(
         let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
-    driver.stop = onlooker.stop();
-    onlooker.begin(&mut run);
-    onlooker.set_up("network, for each thread");
-    let mut parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
-    for part in &mut parts {
-        part.world.stop.clone_from(&driver.stop);
+    driver.stop = observer.stop();
+    observer.begin(&mut run);
+    observer.set_up("network, for each thread");
+    let mut partitions = partition(run, threads, |sink| new_run(scenario, &placed, sink))?;
+    for partition in &mut partitions {
+        partition.world.stop.clone_from(&driver.stop);
     }
     // A communicator connects in its first call, so that set-up ends with the first microseconds.
-    onlooker.set_up("connections and the first microseconds");
-    onlooker.runs();
-    let (mut parts, ended) = advance(parts, &mut driver, onlooker);
+    observer.set_up("connections and the first microseconds");
+    observer.runs();
+    let (mut partitions, ended) = run_partitions(partitions, &mut driver, observer);
     let (is_partial, failure) = match ended {
         Ok(is_whole) => (!is_whole, None),
         Err(failure) => (true, Some(failure)),
     };
-    let memo =
-        driver.count(&mut Stage::new(parts.iter_mut().map(|part| (&mut part.network, &mut part.world))));
-    let Run { mut network, world: World { runner, mut collectives, .. }, sampler, .. } = joined(parts);
+    let memo = driver.count(&mut PartitionView::new(
+        partitions.iter_mut().map(|partition| (&mut partition.network, &mut partition.world)),
+    ));
+    let Run { mut network, world: World { runner, mut collectives, .. }, sampler, .. } = joined(partitions);
     let now = network.now;
     if let Some(collectives) = collectives.as_mut().filter(|_| is_partial) {
         collectives.note_end(now);
@@ -176,7 +177,7 @@ fn once<S: Sink>(
     Ok((outcome, network.sink.1, failure))
 }
 
-fn new_run<S: Sink>(scenario: &Scenario, placed: &[PlacedJob], sink: S) -> Result<Part<S>, RunError> {
+fn new_run<S: Sink>(scenario: &Scenario, placed: &[PlacedJob], sink: S) -> Result<Partition<S>, RunError> {
     let mut run = Run::new(scenario, (Digest::new(), sink))?;
     run.limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
     for placed in placed {
@@ -185,30 +186,31 @@ fn new_run<S: Sink>(scenario: &Scenario, placed: &[PlacedJob], sink: S) -> Resul
     Ok(run)
 }
 
-/// A run and others like it that share its work, as many as threads and as the network has use for; or the run alone.
-fn parts<S: Sink>(
-    run: Part<S>,
+/// A run and others like it that share its work, at most one for each thread and as many as the network can be cut into; or the
+/// run alone.
+fn partition<S: Sink>(
+    run: Partition<S>,
     threads: u32,
-    another: impl Fn(S) -> Result<Part<S>, RunError>,
-) -> Result<Vec<Part<S>>, RunError> {
+    another: impl Fn(S) -> Result<Partition<S>, RunError>,
+) -> Result<Vec<Partition<S>>, RunError> {
     let is_plain = run.world.runner.flows.is_empty() && run.sampler.is_none();
     let most = threads.min(run.network.host_count());
     let count = (2..=most).rev().find(|count| is_plain && run.network.can_be_partitioned(*count));
-    let mut parts = vec![run];
-    while (parts.len() as u32) < count.unwrap_or(1)
-        && let Some(sink) = parts[0].network.sink.1.fork()
+    let mut partitions = vec![run];
+    while (partitions.len() as u32) < count.unwrap_or(1)
+        && let Some(sink) = partitions[0].network.sink.1.fork()
     {
-        parts.push(another(sink)?);
+        partitions.push(another(sink)?);
     }
-    Ok(parts)
+    Ok(partitions)
 }
 
-/// What parts have carried out, in one.
-fn joined<S: Sink>(parts: Vec<Part<S>>) -> Part<S> {
-    let mut parts = parts.into_iter();
-    let mut all = parts.next().expect("a run has a part at least");
-    for (number, part) in (1..).zip(parts) {
-        let Run { network, world, .. } = part;
+/// Merges partitions into the first.
+fn joined<S: Sink>(partitions: Vec<Partition<S>>) -> Partition<S> {
+    let mut partitions = partitions.into_iter();
+    let mut all = partitions.next().expect("a run has a partition at least");
+    for (number, partition) in (1..).zip(partitions) {
+        let Run { network, world, .. } = partition;
         let is_theirs = |component| network.partition_of_component(component) == number;
         all.network.sink.0.absorb(&network.sink.0, is_theirs);
         all.world.absorb(&mut all.network, &world, &network);
@@ -228,108 +230,109 @@ fn limit_servers<S: Sink>(run: &mut Run<(Digest, S)>, placed: &PlacedJob) {
     }
 }
 
-/// Virtual time between two looks of one who looks on; and of one who takes frames then, which wait in memory for that.
+/// Virtual time between two observations; and where the observer takes frames, which wait in memory until then.
 const STRIDE: Span = Span::from_us(200);
 /// Of so many hosts; of more it is shorter, since as much takes longer then, but not shorter than some epochs.
 const STRIDE_HOSTS: u64 = 1024;
 const STRIDE_LEAST: Span = Span::from_us(5);
 const STRIDE_WITH_FRAMES: Span = Span::from_us(10);
 
-/// One who looks on while jobs run in a fabric.
-trait Onlooker<S> {
-    /// Whether there is anybody.
-    fn is_there(&self) -> bool;
+/// What a run does with the observer that was asked for, if any.
+trait Observer<S> {
+    /// Whether there is one.
+    fn is_present(&self) -> bool;
 
-    /// What is set up next.
-    fn set_up(&mut self, stage: &'static str);
+    /// As [`JobObserver::set_up`].
+    fn set_up(&mut self, part: &'static str);
 
+    /// As [`JobObserver::begin`].
     fn begin(&mut self, run: &mut Run<(Digest, S)>);
 
-    /// All is set up.
+    /// As [`JobObserver::runs`].
     fn runs(&mut self);
 
-    /// Is set where the run shall stop before the next look.
+    /// As [`JobObserver::stop`].
     fn stop(&self) -> Option<Arc<AtomicBool>>;
 
-    /// Whether the run shall go on.
-    fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;
+    /// As [`JobObserver::observe`].
+    fn observe(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;
 }
 
-/// The one of the run that was asked for.
-struct First<'a, S> {
-    watch: Option<&'a mut dyn JobWatch<S>>,
+/// Of the run that was asked for: the observer hears all.
+struct OfRun<'a, S> {
+    observer: Option<&'a mut dyn JobObserver<S>>,
 }
 
-impl<S> Onlooker<S> for First<'_, S> {
-    fn is_there(&self) -> bool {
-        self.watch.is_some()
+impl<S> Observer<S> for OfRun<'_, S> {
+    fn is_present(&self) -> bool {
+        self.observer.is_some()
     }
 
-    fn set_up(&mut self, stage: &'static str) {
-        if let Some(watch) = &mut self.watch {
-            watch.set_up(stage);
+    fn set_up(&mut self, part: &'static str) {
+        if let Some(observer) = &mut self.observer {
+            observer.set_up(part);
         }
     }
 
     fn begin(&mut self, run: &mut Run<(Digest, S)>) {
-        if let Some(watch) = &mut self.watch {
-            watch.begin(run);
+        if let Some(observer) = &mut self.observer {
+            observer.begin(run);
         }
     }
 
     fn runs(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch.runs();
+        if let Some(observer) = &mut self.observer {
+            observer.runs();
         }
     }
 
     fn stop(&self) -> Option<Arc<AtomicBool>> {
-        self.watch.as_ref().and_then(|watch| watch.stop())
+        self.observer.as_ref().and_then(|observer| observer.stop())
     }
 
-    fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool {
-        self.watch.as_mut().is_none_or(|watch| watch.look(run, progress))
+    fn observe(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool {
+        self.observer.as_mut().is_none_or(|observer| observer.observe(run, progress))
     }
 }
 
-/// The one of the run without faults: it only hears how far that is.
-struct Second<'a, S> {
-    watch: Option<&'a mut dyn JobWatch<S>>,
+/// Of the baseline, which has no sink: the observer hears how far it is.
+struct OfBaseline<'a, S> {
+    observer: Option<&'a mut dyn JobObserver<S>>,
 }
 
-impl<S> Onlooker<NoSink> for Second<'_, S> {
-    fn is_there(&self) -> bool {
-        self.watch.is_some()
+impl<S> Observer<NoSink> for OfBaseline<'_, S> {
+    fn is_present(&self) -> bool {
+        self.observer.is_some()
     }
 
-    fn set_up(&mut self, stage: &'static str) {
-        if let Some(watch) = &mut self.watch {
-            watch.set_up(stage);
+    fn set_up(&mut self, part: &'static str) {
+        if let Some(observer) = &mut self.observer {
+            observer.set_up(part);
         }
     }
 
     fn begin(&mut self, _run: &mut Run<(Digest, NoSink)>) {}
 
     fn runs(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch.runs();
+        if let Some(observer) = &mut self.observer {
+            observer.runs();
         }
     }
 
     fn stop(&self) -> Option<Arc<AtomicBool>> {
-        self.watch.as_ref().and_then(|watch| watch.stop())
+        self.observer.as_ref().and_then(|observer| observer.stop())
     }
 
-    fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
-        let progress = JobProgress { is_second: true, ..*progress };
-        self.watch.as_mut().is_none_or(|watch| watch.look_beside(&progress))
+    fn observe(&mut self, _run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
+        let progress = JobProgress { is_baseline: true, ..*progress };
+        self.observer.as_mut().is_none_or(|observer| observer.observe_baseline(&progress))
     }
 }
 
-/// When one who looks on does so next.
-fn next_look<S: Sink>(onlooker: &impl Onlooker<S>, run: &Part<S>, now: Time) -> Time {
+/// When the next observation is due.
+fn next_observation<S: Sink>(observer: &impl Observer<S>, run: &Partition<S>, now: Time) -> Time {
     match run.network.shows_frames() {
-        _ if !onlooker.is_there() => Time::NEVER,
+        _ if !observer.is_present() => Time::NEVER,
         true => now + STRIDE_WITH_FRAMES,
         false => {
             let hosts = u64::from(run.network.host_count()).max(STRIDE_HOSTS);
@@ -338,33 +341,37 @@ fn next_look<S: Sink>(onlooker: &impl Onlooker<S>, run: &Part<S>, now: Time) -> 
     }
 }
 
-/// Runs until nothing happens any more. Gives the parts back, and whether it came to its end.
-fn advance<S: Sink>(
-    mut parts: Vec<Part<S>>,
+/// Runs until nothing happens any more. Returns the partitions, and whether the run came to its end.
+fn run_partitions<S: Sink>(
+    mut partitions: Vec<Partition<S>>,
     driver: &mut Driver<'_>,
-    onlooker: &mut impl Onlooker<S>,
-) -> (Vec<Part<S>>, Result<bool, RunError>) {
-    let goes_on = if let [run] = &mut parts[..] {
-        advance_alone(run, driver, onlooker)
+    observer: &mut impl Observer<S>,
+) -> (Vec<Partition<S>>, Result<bool, RunError>) {
+    let is_whole;
+    if let [run] = &mut partitions[..] {
+        is_whole = advance(&mut Engine::Alone(run), driver, observer);
     } else {
-        let goes_on;
-        (parts, goes_on) = Crew::new(parts).with(|foreman| advance_together(foreman, driver, onlooker));
-        goes_on
-    };
-    let ended = verdict(&mut parts, driver, goes_on);
-    (parts, ended)
+        (partitions, is_whole) = WorkerPool::new(partitions)
+            .with(|coordinator| advance(&mut Engine::Pool(coordinator), driver, observer));
+    }
+    let ended = check(&mut partitions, driver, is_whole);
+    (partitions, ended)
 }
 
-/// Whether it came to its end, or why it failed.
-fn verdict<S: Sink>(parts: &mut [Part<S>], driver: &mut Driver<'_>, goes_on: bool) -> Result<bool, RunError> {
-    if let Some(failure) = parts.iter_mut().find_map(|part| part.world.runner.failure.take()) {
+/// Whether the run came to its end, or why it failed.
+fn check<S: Sink>(
+    partitions: &mut [Partition<S>],
+    driver: &mut Driver<'_>,
+    is_whole: bool,
+) -> Result<bool, RunError> {
+    if let Some(failure) = partitions.iter_mut().find_map(|partition| partition.world.runner.failure.take()) {
         return Err(failure);
     }
     if let Some(failure) = driver.failure.take() {
         return Err(failure);
     }
     let mut wrong = 0;
-    for collectives in parts.iter().filter_map(|part| part.world.collectives.as_ref()) {
+    for collectives in partitions.iter().filter_map(|partition| partition.world.collectives.as_ref()) {
         if let Some(failure) = &collectives.failure {
             return Err(RunError::Collective(failure.to_string()));
         }
@@ -373,79 +380,112 @@ fn verdict<S: Sink>(parts: &mut [Part<S>], driver: &mut Driver<'_>, goes_on: boo
     if wrong > 0 {
         return Err(RunError::Collective(format!("{wrong} bytes of results were wrong")));
     }
-    let standstill = if goes_on { driver.standstill() } else { None };
-    standstill.map_or(Ok(goes_on), |who| Err(RunError::Collective(who)))
+    let stalled = if is_whole { driver.stalled() } else { None };
+    stalled.map_or(Ok(is_whole), |who| Err(RunError::Collective(who)))
 }
 
-/// Whether something has failed in a part.
-fn has_failed<S>(part: &Part<S>) -> bool {
-    let has_broken = part.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
-    has_broken || part.world.runner.failure.is_some()
+/// What runs a job: one network in the order of time or by epochs, or partitions of one with a thread each.
+enum Engine<'a, S> {
+    Alone(&'a mut Partition<S>),
+    Pool(Coordinator<'a, S>),
 }
 
-/// One thread does it all. Whether nobody has stopped it.
-fn advance_alone<S: Sink>(
-    run: &mut Part<S>,
-    driver: &mut Driver<'_>,
-    onlooker: &mut impl Onlooker<S>,
-) -> bool {
-    JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
-    let mut is_quiet = false;
-    let mut goes_on = true;
-    let mut next = next_look(onlooker, run, Time::ZERO);
-    while goes_on && !is_quiet && run.network.now < run.limit {
-        let sampled = run.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
-        let stage = run.limit.min(run.watch.next).min(sampled).min(next);
-        is_quiet = run.network.run(&mut JobWorld { world: &mut run.world, driver }, stage);
-        let is_done = driver.is_done() && run.world.runner.unfinished == 0;
-        if stage == sampled
-            && let Some(sampler) = &mut run.sampler
-        {
-            let seen = sampler.look(&mut run.network, &run.world.runner, !is_done);
-            run.world.runner.failure = run.world.runner.failure.take().or(seen.err());
-        }
-        if stage == run.watch.next && run.world.runner.failure.is_none() {
-            run.world.runner.failure = run.watch.look(&mut run.network, &run.world.runner);
-        }
-        if onlooker.is_there() && (stage == next || is_quiet || is_done) {
-            let progress = progress(driver, run.now(), run.events());
-            goes_on = onlooker.look(run, &progress) || is_done;
-            next = next_look(onlooker, run, stage);
-        }
-        if driver.is_stopped() {
-            goes_on = is_done;
-        }
-        if driver.failure.is_some() || has_failed(run) || is_done {
-            // Where all is done, what is left are timers of NICs; where a call broke, it never ends.
-            break;
+impl<S: Sink> Engine<'_, S> {
+    /// Lets the driver begin.
+    fn begin(&mut self, driver: &mut Driver<'_>) {
+        match self {
+            Self::Alone(run) => JobWorld { world: &mut run.world, driver }.settle(&mut run.network),
+            Self::Pool(coordinator) => coordinator.begin(driver),
         }
     }
-    goes_on
+
+    /// Runs until `until`. Returns whether nothing will happen any more.
+    fn run(&mut self, driver: &mut Driver<'_>, until: Time) -> bool {
+        match self {
+            Self::Alone(run) => run.network.run(&mut JobWorld { world: &mut run.world, driver }, until),
+            Self::Pool(coordinator) => coordinator.run(driver, until),
+        }
+    }
+
+    /// Does something with the first partition, which stands for all where it does not matter which.
+    fn with_first<R>(&mut self, what: impl FnOnce(&mut Partition<S>) -> R) -> R {
+        match self {
+            Self::Alone(run) => what(run),
+            Self::Pool(coordinator) => what(&mut coordinator.first()),
+        }
+    }
+
+    /// Samples and the detection of stalls are for flows, and those run in one partition: when the next of them is due.
+    fn next_check(&mut self) -> Time {
+        match self {
+            Self::Alone(run) => {
+                run.stall.next.min(run.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next))
+            }
+            Self::Pool(_) => Time::NEVER,
+        }
+    }
+
+    /// Takes the samples and checks for the stalls that are due now.
+    fn check(&mut self, now: Time, is_done: bool) {
+        let Self::Alone(run) = self else { return };
+        if let Some(sampler) = run.sampler.as_mut().filter(|sampler| sampler.next == now) {
+            let seen = sampler.sample(&mut run.network, &run.world.runner, !is_done);
+            run.world.runner.failure = run.world.runner.failure.take().or(seen.err());
+        }
+        if run.stall.next == now && run.world.runner.failure.is_none() {
+            run.world.runner.failure = run.stall.check(&mut run.network, &run.world.runner);
+        }
+    }
+
+    fn unfinished_flows(&mut self) -> usize {
+        self.with_first(|first| first.world.runner.unfinished)
+    }
+
+    fn events(&self) -> u64 {
+        match self {
+            Self::Alone(run) => run.events(),
+            Self::Pool(coordinator) => coordinator.all().iter().map(|partition| partition.events()).sum(),
+        }
+    }
+
+    /// Whether something has failed in a partition.
+    fn has_failed(&self) -> bool {
+        let has_failed = |partition: &Partition<S>| {
+            let has_broken = partition.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
+            has_broken || partition.world.runner.failure.is_some()
+        };
+        match self {
+            Self::Alone(run) => has_failed(run),
+            Self::Pool(coordinator) => coordinator.all().iter().any(|partition| has_failed(partition)),
+        }
+    }
 }
 
-/// Several threads do it together. Whether nobody has stopped them.
-fn advance_together<S: Sink>(
-    mut foreman: Foreman<'_, S>,
+/// Runs jobs to their end, to a failure or to the limit. `false` if the observer stopped them before.
+fn advance<S: Sink>(
+    engine: &mut Engine<'_, S>,
     driver: &mut Driver<'_>,
-    onlooker: &mut impl Onlooker<S>,
+    observer: &mut impl Observer<S>,
 ) -> bool {
-    foreman.begin(driver);
-    let limit = foreman.first().limit;
-    let (mut is_quiet, mut goes_on, mut now) = (false, true, Time::ZERO);
-    while goes_on && !is_quiet && now < limit {
-        let next = next_look(onlooker, &foreman.first(), now);
-        now = limit.min(next);
-        is_quiet = foreman.run(driver, now);
-        let is_done = driver.is_done();
-        if onlooker.is_there() {
-            let events = foreman.all().iter().map(|part| part.events()).sum();
-            let progress = progress(driver, now, events);
-            goes_on = onlooker.look(&mut foreman.first(), &progress) || is_done;
+    engine.begin(driver);
+    let limit = engine.with_first(|first| first.limit);
+    let mut observed = engine.with_first(|first| next_observation(observer, first, Time::ZERO));
+    let (mut is_quiet, mut goes_on) = (false, true);
+    while goes_on && !is_quiet && engine.with_first(|first| first.network.now) < limit {
+        let until = limit.min(engine.next_check()).min(observed);
+        is_quiet = engine.run(driver, until);
+        let is_done = driver.is_done() && engine.unfinished_flows() == 0;
+        engine.check(until, is_done);
+        if observer.is_present() && (until == observed || is_quiet || is_done) {
+            let progress = progress(driver, engine.with_first(|first| first.now()), engine.events());
+            goes_on = engine.with_first(|first| observer.observe(first, &progress)) || is_done;
+            observed = engine.with_first(|first| next_observation(observer, first, until));
         }
         if driver.is_stopped() {
             goes_on = is_done;
         }
-        if driver.failure.is_some() || is_done || foreman.all().iter().any(|part| has_failed(part)) {
+        if driver.failure.is_some() || engine.has_failed() || is_done {
+            // Where all is done, what is left are timers of NICs; where a call broke, it never ends.
             break;
         }
     }
@@ -454,7 +494,7 @@ fn advance_together<S: Sink>(
 
 fn progress(driver: &Driver<'_>, now: Time, events: u64) -> JobProgress {
     let (steps, calls) = driver.progress();
-    JobProgress { now, events, steps, calls, is_second: false }
+    JobProgress { now, events, steps, calls, is_baseline: false }
 }
 
 /// All that runs on the hosts while jobs run.
@@ -466,13 +506,13 @@ struct JobWorld<'a, 'g> {
 impl JobWorld<'_, '_> {
     /// Goes on with jobs, as far as they can.
     fn settle<S: Sink>(&mut self, network: &mut Network<S>) {
-        self.driver.settle(&mut Stage::whole(network, self.world));
+        self.driver.settle(&mut PartitionView::whole(network, self.world));
     }
 
     /// The same, where a call has ended.
     fn settle_ended<S: Sink>(&mut self, network: &mut Network<S>) {
         if self.world.collectives.as_ref().is_some_and(Collectives::has_ended) {
-            self.driver.note_ended(&mut Stage::whole(network, self.world));
+            self.driver.note_ended(&mut PartitionView::whole(network, self.world));
         }
     }
 }

@@ -74,7 +74,7 @@ pub(super) enum Phase {
     /// It is carried out; what comes of it is recorded there.
     Real(Option<usize>),
     /// It is like one that was carried out; whether the end of each rank is planned.
-    Taken(usize, Vec<bool>),
+    Hit(usize, Vec<bool>),
 }
 
 /// A call of a group, from the first rank that comes to the last that is through.
@@ -86,8 +86,8 @@ pub(super) struct Session {
     pub(super) active: Time,
     /// Who came when, in order.
     pub(super) entries: Vec<(u32, Time)>,
-    /// Who was told that it is through.
-    pub(super) told: Vec<bool>,
+    /// Ranks whose end was reported.
+    pub(super) reported: Vec<bool>,
     /// Who is through with it as it is carried out.
     pub(super) done: Vec<bool>,
     pub(super) phase: Phase,
@@ -105,22 +105,22 @@ impl Session {
         self.entries.iter().any(|(other, _)| *other == place)
     }
 
-    pub(super) fn is_taken(&self) -> bool {
-        matches!(self.phase, Phase::Taken(..))
+    pub(super) fn is_hit(&self) -> bool {
+        matches!(self.phase, Phase::Hit(..))
     }
 
     /// Whether it was taken from this record.
     pub(super) fn follows(&self, record: usize) -> bool {
-        matches!(self.phase, Phase::Taken(of, _) if of == record)
+        matches!(self.phase, Phase::Hit(of, _) if of == record)
     }
 
     /// It is like this one. What was planned already stays so: times are the same.
     pub(super) fn follow(&mut self, record: usize) {
         let planned = match &mut self.phase {
-            Phase::Taken(_, planned) => std::mem::take(planned),
-            _ => vec![false; self.told.len()],
+            Phase::Hit(_, planned) => std::mem::take(planned),
+            _ => vec![false; self.reported.len()],
         };
-        self.phase = Phase::Taken(record, planned);
+        self.phase = Phase::Hit(record, planned);
     }
 
     /// What makes it the same as another, now that all have come.

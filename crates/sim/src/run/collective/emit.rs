@@ -1,4 +1,4 @@
-//! What collectives tell those who watch. Without a sink that wants details nothing of this is left in the program.
+//! Events of collectives. They are details: without a sink that wants those, the compiler removes all of this.
 
 use railnet_coll::Peer;
 use railnet_coll::machine::{ConnectionId, Direction, Filled, OperationId};
@@ -10,7 +10,12 @@ use super::{Collectives, End};
 
 impl Collectives {
     /// A member makes a call.
-    pub(super) fn note_call<S: Sink>(&self, network: &mut Network<S>, member: u32, operation: OperationId) {
+    pub(super) fn emit_call_made<S: Sink>(
+        &self,
+        network: &mut Network<S>,
+        member: u32,
+        operation: OperationId,
+    ) {
         if S::ENABLED && S::DETAIL {
             let schedule = self.schedule(member);
             let event = Event::CallMade {
@@ -20,19 +25,24 @@ impl Collectives {
                 protocol: schedule.protocol.name(),
                 bytes: schedule.call.bytes(self.members[member as usize].machine.ranks()).as_u64(),
             };
-            tell(network, &event);
+            emit(network, &event);
         }
     }
 
     /// The call of a member is over.
-    pub(super) fn note_over<S: Sink>(&self, network: &mut Network<S>, member: u32, operation: OperationId) {
+    pub(super) fn emit_call_over<S: Sink>(
+        &self,
+        network: &mut Network<S>,
+        member: u32,
+        operation: OperationId,
+    ) {
         if S::ENABLED && S::DETAIL {
-            tell(network, &Event::CallOver { call: self.call_id(member, operation) });
+            emit(network, &Event::CallOver { call: self.call_id(member, operation) });
         }
     }
 
     /// A member has filled a slot.
-    pub(super) fn note_filled<S: Sink>(&self, network: &mut Network<S>, member: u32, filled: &Filled) {
+    pub(super) fn emit_slice_sent<S: Sink>(&self, network: &mut Network<S>, member: u32, filled: &Filled) {
         if S::ENABLED && S::DETAIL {
             let end = self.members[member as usize].ends[filled.connection.0 as usize];
             let by_nic = matches!((end, self.carrier(end)), (End::Giver(..), _) | (_, Some(Carrier::Net(_))));
@@ -42,19 +52,19 @@ impl Collectives {
                 bytes: filled.data.as_u64() as u32,
                 by_nic,
             };
-            tell(network, &event);
+            emit(network, &event);
         }
     }
 
     /// A member sees that a slot of its own was filled.
-    pub(super) fn note_arrived<S: Sink>(
+    pub(super) fn emit_slice_arrived<S: Sink>(
         &self,
         network: &mut Network<S>,
         member: u32,
         connection: ConnectionId,
     ) {
         if S::ENABLED && S::DETAIL {
-            tell(network, &Event::SliceArrived { way: self.way(member, connection) });
+            emit(network, &Event::SliceArrived { way: self.way(member, connection) });
         }
     }
 
@@ -85,8 +95,8 @@ impl Collectives {
     }
 }
 
-/// GPUs have no component of their own, and a rank is not its port: the network as a whole tells it.
-fn tell<S: Sink>(network: &mut Network<S>, event: &Event) {
+/// GPUs have no component of their own, and a rank is not its port: the network as a whole emits the event.
+fn emit<S: Sink>(network: &mut Network<S>, event: &Event) {
     let (now, source) = (network.now, network.environment());
     network.sink.record(now, source, event);
 }

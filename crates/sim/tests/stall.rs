@@ -3,7 +3,7 @@
 
 use railnet_core::event::NoSink;
 use railnet_core::{Digest, Span};
-use railnet_sim::{Hold, Run, RunError, Scenario, Standstill};
+use railnet_sim::{BlockingCause, Run, RunError, Scenario, StallReport};
 
 /// Two leaves with two hosts each and a small memory, joined by one spine.
 fn text(nic: &str, rest: &str) -> String {
@@ -20,9 +20,9 @@ fn error(text: &str) -> RunError {
     railnet_sim::run(&scenario, NoSink).unwrap_err()
 }
 
-fn standstill(text: &str) -> Standstill {
+fn stall(text: &str) -> StallReport {
     match error(text) {
-        RunError::Stuck(standstill) => *standstill,
+        RunError::Stuck(stall) => *stall,
         error => panic!("{error}"),
     }
 }
@@ -31,8 +31,8 @@ const STORM: &str = "[[faults]]\nkind = \"pause-storm\"\nhost = 3\nat = \"50us\"
 
 #[test]
 fn a_host_that_pauses_for_ever_is_named_with_its_victims() {
-    let found = standstill(&text("", STORM));
-    assert_eq!(found.hold, Hold::Storm { hosts: vec!["host3".to_owned()], numbers: vec![3] });
+    let found = stall(&text("", STORM));
+    assert_eq!(found.cause, BlockingCause::Storm { hosts: vec!["host3".to_owned()], numbers: vec![3] });
     // Two flows go to the host that pauses; the third goes elsewhere and stands behind them.
     let pairs: Vec<_> = found.waiting.iter().map(|waiting| (waiting.from, waiting.to)).collect();
     assert_eq!(pairs, [(0, 3), (1, 3), (0, 2)]);
@@ -50,9 +50,9 @@ fn a_host_that_pauses_for_ever_is_named_with_its_victims() {
 
 #[test]
 fn how_long_nothing_may_move_can_be_said() {
-    let found = standstill(&text("", STORM));
+    let found = stall(&text("", STORM));
     assert!((Span::from_ms(10)..Span::from_ms(16)).contains(&found.idle), "{}", found.idle);
-    let short = standstill(&format!("stall = \"1ms\"\n{}", text("", STORM)));
+    let short = stall(&format!("stall = \"1ms\"\n{}", text("", STORM)));
     assert!((Span::from_ms(1)..Span::from_ms(2)).contains(&short.idle), "{}", short.idle);
     assert_eq!(short.waiting, found.waiting);
     let error = Scenario::parse(&format!("stall = \"1us\"\n{}", text("", STORM))).unwrap_err();
@@ -75,12 +75,12 @@ fn a_connection_that_gives_up_is_named_with_what_held_it() {
         RunError::Flow(failure) => *failure,
         error => panic!("{error}"),
     };
-    // 8 times 262 µs are over before anybody would call it a standstill.
+    // 8 times 262 µs are over before anybody would call it a stall.
     let found = failure(&text("timeout = 6", STORM));
-    assert!(matches!(found.hold, Hold::Storm { .. }), "{found}");
+    assert!(matches!(found.cause, BlockingCause::Storm { .. }), "{found}");
     let cut = "[[faults]]\nkind = \"link-down\"\nlink = \"host2\"\nat = \"200us\"\n";
     let found = failure(&text("timeout = 8", cut));
-    assert_eq!(found.hold, Hold::Dead { links: vec!["host2 - leaf1".to_owned()] });
+    assert_eq!(found.cause, BlockingCause::Dead { links: vec!["host2 - leaf1".to_owned()] });
     assert_eq!((found.waiting.from, found.waiting.to), (0, 2));
     assert!(found.waiting.psn.value() > 100, "{found}");
     let words = found.to_string();
@@ -91,8 +91,8 @@ fn a_connection_that_gives_up_is_named_with_what_held_it() {
 #[test]
 fn a_connection_without_a_timer_is_named_when_nothing_is_left_to_happen() {
     let lost = "[[faults]]\nkind = \"lose-packet\"\nfrom = 0\nto = 2\nnth = 1954\n";
-    let found = standstill(&text("timeout = 0", lost));
-    assert_eq!(found.hold, Hold::Silence);
+    let found = stall(&text("timeout = 0", lost));
+    assert_eq!(found.cause, BlockingCause::Silence);
     assert_eq!(found.waiting.len(), 1);
     assert_eq!((found.waiting[0].flow, found.waiting[0].psn.value()), (2, 1953), "the last packet");
 }

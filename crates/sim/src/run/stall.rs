@@ -1,4 +1,4 @@
-//! Whether a run still moves, and who holds it where it does not.
+//! Detects a stall: a run in which nothing moves any more, and what blocks it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use railnet_core::{Bytes, Fold, Psn, QueuePairNumber, Span, Time};
 use railnet_fabric::{Network, Stall};
 use railnet_topology::{FabricGraph, Vertex};
 
-use super::error::{RunError, Standstill};
+use super::error::{RunError, StallReport};
 use super::runner::Runner;
 
 /// How long nothing may move where the scenario does not say.
@@ -23,7 +23,7 @@ const NAMED: usize = 5;
 /// A flow that has started and not finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
-    /// Which.
+    /// The number of the flow.
     pub flow: u32,
     /// The sender.
     pub from: u32,
@@ -56,10 +56,10 @@ pub fn listed(flows: &[Waiting]) -> String {
     text.join(", ")
 }
 
-/// What holds packets back.
+/// What blocks packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Hold {
+pub enum BlockingCause {
     /// Links that wait for each other in a circle.
     Deadlock {
         /// Each waits for the next one, and the last for the first: (from, to).
@@ -67,7 +67,7 @@ pub enum Hold {
         /// The priority in which they do.
         priority: u8,
     },
-    /// Hosts that tell their switch to stop and do not let go.
+    /// Hosts that keep their switch paused.
     Storm {
         /// Their names.
         hosts: Vec<String>,
@@ -86,11 +86,11 @@ pub enum Hold {
     },
     /// Nothing is under way, and no timer is set.
     Silence,
-    /// Nothing that the fabric knows of.
+    /// The fabric blocks nothing.
     Nothing,
 }
 
-impl Hold {
+impl BlockingCause {
     fn new(stuck: Stall, graph: &FabricGraph) -> Self {
         let name = |vertex: Vertex| graph.name(vertex).to_owned();
         let pairs = |links: Vec<(Vertex, Vertex)>| -> Vec<(String, String)> {
@@ -127,7 +127,7 @@ impl Hold {
     }
 }
 
-impl fmt::Display for Hold {
+impl fmt::Display for BlockingCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let few = |names: &[String]| match names {
             [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
@@ -161,35 +161,35 @@ impl fmt::Display for Hold {
     }
 }
 
-/// What holds packets of a network back now.
-pub(super) fn hold<S: Sink>(network: &Network<S>) -> Hold {
-    Hold::new(network.stall(), network.graph())
+/// What blocks packets of a network now.
+pub(super) fn blocking_cause<S: Sink>(network: &Network<S>) -> BlockingCause {
+    BlockingCause::new(network.stall(), network.graph())
 }
 
-/// Looks now and then whether anything moves.
-pub(super) struct Watch {
+/// Checks now and then whether anything moves.
+pub(super) struct StallDetector {
     stall: Option<Span>,
-    /// When to look next.
+    /// When to check next.
     pub(super) next: Time,
-    /// What there was to see the last time it was different, and when that was.
+    /// The progress number when it last changed, and when that was.
     seen: u64,
     moved: Time,
 }
 
-impl Watch {
+impl StallDetector {
     pub(super) fn new(stall: Option<Span>) -> Self {
         let mut watch = Self { stall, next: Time::ZERO, seen: 0, moved: Time::ZERO };
         watch.next = Time::ZERO + watch.interval();
         watch
     }
 
-    /// Looks twice in the time that nothing may move.
+    /// Checks twice in the time that nothing may move.
     fn interval(&self) -> Span {
         (self.stall.unwrap_or(STALL) / 2).max(Span::from_ps(1))
     }
 
-    /// Looks. Where nothing has moved for too long and nothing will, that is why.
-    pub(super) fn look<S: Sink>(&mut self, network: &mut Network<S>, runner: &Runner) -> Option<RunError> {
+    /// Checks. An error if nothing has moved for too long and nothing will.
+    pub(super) fn check<S: Sink>(&mut self, network: &mut Network<S>, runner: &Runner) -> Option<RunError> {
         let now = network.now;
         self.next = now + self.interval();
         if runner.unfinished == 0 {
@@ -207,10 +207,10 @@ impl Watch {
             return None;
         }
         let waiting = runner.waiting(network);
-        let hold = hold(network);
-        // Whoever waits for an answer has a timer, and gives up by itself.
-        (!waiting.is_empty() && hold.is_firm())
-            .then(|| RunError::Stuck(Box::new(Standstill { hold, idle, waiting })))
+        let cause = blocking_cause(network);
+        // A NIC that waits for an answer has a timer, and gives up by itself.
+        (!waiting.is_empty() && cause.is_firm())
+            .then(|| RunError::Stuck(Box::new(StallReport { cause, idle, waiting })))
     }
 
     fn allowed<S: Sink>(&self, network: &Network<S>) -> Span {
