@@ -5,7 +5,6 @@ use railnet_core::{Fold, GhostRun, Time};
 use railnet_wire::{CongestionEcho, Extended, Extension, Opcode, TelemetryBlock, Transport};
 
 use crate::context::Context;
-use crate::device::Device;
 use crate::error::DropReason;
 use crate::memory::Memory;
 use crate::nic::Nic;
@@ -62,11 +61,11 @@ impl Nic {
         });
         if bth.opcode == Opcode::Cnp {
             device.counters.notifications_received += 1;
-            if !queue_pair.control.is_none() {
-                queue_pair.wake_clock(device, cx);
-                let before = queue_pair.control.rate();
-                queue_pair.control.on_notification(&device.config.control, cx.now);
-                queue_pair.after_control(device, cx, before);
+            if !queue_pair.shared.control.is_none() {
+                queue_pair.shared.wake_clock(device, cx);
+                let before = queue_pair.shared.control.rate();
+                queue_pair.shared.control.on_notification(&device.config.control, cx.now);
+                queue_pair.shared.after_control(device, cx, before);
             }
             return Ok(());
         }
@@ -79,13 +78,13 @@ impl Nic {
         });
         // What carries data is worth slowing down: requests, and the answers to READs.
         if packet.network.ecn() == 3 && length > 0 && !device.config.control.counts_marks() {
-            queue_pair.notice_congestion(device, cx.now);
+            queue_pair.responder.notice_congestion(&mut queue_pair.shared, device, cx.now);
         }
         if bth.opcode.is_response() {
             queue_pair.receive_response(device, cx, packet)
         } else {
             if packet.extension.is_some() || device.config.control.counts_marks() {
-                queue_pair.note_way(packet, device.config.control.counts_marks() && length > 0);
+                queue_pair.responder.note_way(packet, device.config.control.counts_marks() && length > 0);
             }
             queue_pair.receive_request(device, cx, packet)
         }
@@ -150,7 +149,7 @@ impl Nic {
         while let Some((priority, index)) = self.device.ports[usize::from(port)].pop_control(allowed) {
             let Self { device, queue_pairs, .. } = self;
             if let Some(queue_pair) = &mut queue_pairs[index as usize]
-                && queue_pair.transmit_control(device, priority, slot)
+                && queue_pair.responder.transmit_control(&mut queue_pair.shared, device, priority, slot)
             {
                 return true;
             }
@@ -171,10 +170,10 @@ impl Nic {
         while let Some((priority, index)) = self.device.ports[usize::from(port)].front_data(allowed) {
             let Self { device, queue_pairs, .. } = self;
             let sent = match &mut queue_pairs[index as usize] {
-                Some(queue_pair) if queue_pair.in_data_ring => {
+                Some(queue_pair) if queue_pair.shared.in_data_ring => {
                     let sent = queue_pair.transmit_data(device, cx, out, slot);
                     // A queue pair that sent something stays in the ring until it has nothing.
-                    queue_pair.in_data_ring = sent;
+                    queue_pair.shared.in_data_ring = sent;
                     sent
                 }
                 _ => false,
@@ -197,7 +196,7 @@ impl Nic {
             let Some(queue_pair) = &mut queue_pairs[entry.1 as usize] else {
                 continue;
             };
-            if device.timers.fires(&mut queue_pair.deadlines, cx.now, entry) {
+            if device.timers.fires(&mut queue_pair.shared.deadlines, cx.now, entry) {
                 queue_pair.handle_timer(device, cx, entry.2);
             }
         }
@@ -211,39 +210,6 @@ impl Nic {
     }
 }
 
-impl QueuePair {
-    /// The next data packet: READ responses and requests take turns.
-    #[inline]
-    fn transmit_data<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        out: &mut Vec<u8>,
-        slot: &mut Option<Transmit>,
-    ) -> bool {
-        self.wake_clock(device, cx);
-        if self.control.rate().is_some() && cx.now < self.send_after {
-            if self.control.window().is_some() && self.has_read_response(device) {
-                // Acknowledgements open a window, and answers to READs have none: they would wait for ever.
-                return self.transmit_read_response(device, cx, out, slot);
-            }
-            self.wait_for_pace(device);
-            return false;
-        }
-        self.deadlines.clear(Timer::Pace);
-        let has_response = self.has_read_response(device);
-        if has_response && self.responder_turn {
-            self.responder_turn = false;
-            return self.transmit_read_response(device, cx, out, slot);
-        }
-        if self.transmit_request(device, cx, out, slot) {
-            self.responder_turn = true;
-            return true;
-        }
-        has_response && self.transmit_read_response(device, cx, out, slot)
-    }
-}
-
 /// Whether a packet is for this queue pair at all.
 #[inline]
 fn admit(queue_pair: &QueuePair, packet: &Inbound<'_>) -> Result<(), DropReason> {
@@ -252,23 +218,23 @@ fn admit(queue_pair: &QueuePair, packet: &Inbound<'_>) -> Result<(), DropReason>
         Transport::Rc => Service::ReliableConnection,
         Transport::Uc => Service::UnreliableConnection,
         Transport::Ud => Service::Datagram,
-        Transport::Cnp => queue_pair.service,
+        Transport::Cnp => queue_pair.shared.service,
     };
-    if service != queue_pair.service {
+    if service != queue_pair.shared.service {
         return Err(DropReason::WrongTransport);
     }
     // IBTA 10.9.3: the lower 15 bits must be equal and one side a full member.
-    let mine = queue_pair.partition;
+    let mine = queue_pair.shared.partition;
     if (mine ^ bth.partition) & 0x7fff != 0 || (mine | bth.partition) & 0x8000 == 0 {
         return Err(DropReason::Partition);
     }
     if service == Service::Datagram {
         return Ok(());
     }
-    if matches!(queue_pair.state, State::Reset | State::Init) {
+    if matches!(queue_pair.shared.state, State::Reset | State::Init) {
         return Err(DropReason::NotReady);
     }
-    let connection = &queue_pair.route.network;
+    let connection = &queue_pair.shared.route.network;
     if packet.network.source != connection.target || packet.network.target != connection.source {
         return Err(DropReason::Address);
     }

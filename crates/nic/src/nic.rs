@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use railnet_core::event::Sink;
-use railnet_core::{QueuePairNumber, Random, Time};
+use railnet_core::{QueuePairNumber, Random};
 use railnet_wire::{Gid, Network, ROCE_PORT, udp_source_port};
 
 use crate::completion::{Completion, CompletionQueue, Notify, Queue};
@@ -15,13 +15,13 @@ use crate::error::{PostError, VerbsError};
 use crate::memory::{Memory, SpaceId};
 use crate::pool::{Chain, Pool};
 use crate::queue_pair::{
-    Attribute, Attributes, Path, QueuePair, QueuePairConfig, Requester, Responder, Route, Service,
-    SharedReceiveQueue, State, check_transition,
+    Attribute, Attributes, Path, QueuePair, QueuePairConfig, Route, Service, Shared, SharedReceiveQueue,
+    State, check_transition,
 };
-use crate::recovery::{Recovery, RecoveryKind};
+use crate::recovery::RecoveryKind;
 use crate::region::{Access, Key, ProtectionDomain, Regions};
 use crate::schedule::Schedule;
-use crate::timer::{Deadlines, TimerQueue};
+use crate::timer::TimerQueue;
 use crate::work::{AddressHandle, ReceiveRequest, SendRequest};
 
 /// QP1: management datagrams of the general services, connection management among them (IBTA 3.5.3).
@@ -357,40 +357,9 @@ impl Nic {
     ) -> QueuePair {
         let device = &self.device.config;
         let source = device.ports[0].gids.first().copied().unwrap_or_default();
-        QueuePair {
-            number,
-            slot,
-            peer: QueuePairNumber::new(0),
-            service: config.service,
-            state: State::Reset,
-            mtu: device.ports[0].mtu,
-            port: 0,
-            partition: 0xffff,
-            access: Access::NONE,
-            signal_all: config.signal_all,
-            in_control_ring: false,
-            in_data_ring: false,
-            responder_turn: false,
-            notify_drained: false,
-            route: route(device, 0, &Path::to(Gid::default()), number, QueuePairNumber::new(0))
-                .unwrap_or_else(|_| unaddressed(source)),
-            domain,
-            send_queue: config.send_queue,
-            receive_queue: config.receive_queue,
-            shared: config.shared,
-            queue_key: 0,
-            send_depth: config.send_depth,
-            receive_depth: config.receive_depth,
-            inline_max: config.inline_max as u16,
-            gather_max: config.gather_max as u8,
-            recovery: Recovery::new(device.recovery),
-            requester: Requester::new(),
-            responder: Responder::new(),
-            deadlines: Deadlines::NONE,
-            control: Controller::new(&device.control, device.ports[0].rate, device.ports[0].mtu),
-            send_after: Time::ZERO,
-            echo: None,
-        }
+        let route = route(device, 0, &Path::to(Gid::default()), number, QueuePairNumber::new(0));
+        let route = route.unwrap_or_else(|_| unaddressed(source));
+        QueuePair::new(Shared::new(device, config, domain, (number, slot), route))
     }
 
     /// A free place in the table. Freed numbers rest for some time, so that stale packets find nobody.
@@ -450,11 +419,11 @@ impl Nic {
     pub fn query_qp(&self, number: QueuePairNumber) -> Result<QueuePairInfo, VerbsError> {
         let queue_pair = self.queue_pair(number)?;
         Ok(QueuePairInfo {
-            state: queue_pair.state,
-            destination: queue_pair.peer,
+            state: queue_pair.shared.state,
+            destination: queue_pair.shared.peer,
             sends: queue_pair.requester.queue.len(),
             receives: queue_pair.responder.receives.len(),
-            mtu: queue_pair.mtu,
+            mtu: queue_pair.shared.mtu,
             send_psn: queue_pair.requester.next,
             receive_psn: queue_pair.responder.expected,
             to_come: queue_pair.responder.to_come(),
@@ -464,7 +433,7 @@ impl Nic {
     /// Work requests of a connected queue pair that no acknowledgement has covered yet. Unreliable ones get none.
     pub fn unacknowledged(&self, number: QueuePairNumber) -> u32 {
         match self.queue_pair(number) {
-            Ok(queue_pair) if queue_pair.service == Service::ReliableConnection => {
+            Ok(queue_pair) if queue_pair.shared.service == Service::ReliableConnection => {
                 queue_pair.requester.queue.len()
             }
             _ => 0,
@@ -481,26 +450,26 @@ impl Nic {
         let slot = self.slot_of(number).ok_or(VerbsError::Unknown("queue pair"))?;
         let Self { device, queue_pairs, .. } = self;
         let queue_pair = queue_pairs[slot].as_mut().expect("slot_of names a live one");
-        let to = check_transition(queue_pair.service, queue_pair.state, change)?;
+        let to = check_transition(queue_pair.shared.service, queue_pair.shared.state, change)?;
         apply(device, queue_pair, change)?;
         match to {
             State::Reset => {
                 queue_pair.reset(device);
-                queue_pair.set_state(device, cx, to);
+                queue_pair.shared.set_state(device, cx, to);
             }
             State::Error => queue_pair.enter_error(device, cx, false),
             State::SendQueueDrain => {
-                queue_pair.set_state(device, cx, to);
-                queue_pair.check_drained(device);
+                queue_pair.shared.set_state(device, cx, to);
+                queue_pair.requester.check_drained(&mut queue_pair.shared, device);
                 // The packet that was to ask for an acknowledgement will not follow: the clock must find out.
                 if queue_pair.requester.is_waiting() {
-                    queue_pair.arm_acknowledgement(device, cx.now);
+                    queue_pair.requester.arm_acknowledgement(&mut queue_pair.shared, device, cx.now);
                 }
             }
             _ => {
-                queue_pair.set_state(device, cx, to);
+                queue_pair.shared.set_state(device, cx, to);
                 if to == State::ReadyToSend {
-                    queue_pair.mark_data_ready(device);
+                    queue_pair.shared.mark_data_ready(device);
                 }
             }
         }
@@ -515,10 +484,10 @@ impl Nic {
         queue_pair.reset(&mut self.device);
         self.free.push_back(slot as u32);
         self.general_services.take_if(|general| *general as usize == slot);
-        self.domain(queue_pair.domain)?.queue_pairs -= 1;
-        self.queue(queue_pair.send_queue)?.users -= 1;
-        self.queue(queue_pair.receive_queue)?.users -= 1;
-        if let Some(shared) = queue_pair.shared {
+        self.domain(queue_pair.shared.domain)?.queue_pairs -= 1;
+        self.queue(queue_pair.shared.send_queue)?.users -= 1;
+        self.queue(queue_pair.shared.receive_queue)?.users -= 1;
+        if let Some(shared) = queue_pair.shared.receive_source {
             self.shared(shared)?.users -= 1;
         }
         Ok(())
@@ -534,16 +503,16 @@ impl Nic {
         let slot = self.slot_of(number).ok_or(PostError::Unknown("queue pair"))?;
         let Self { device, queue_pairs, handles, .. } = self;
         let queue_pair = queue_pairs[slot].as_mut().expect("slot_of names a live one");
-        let datagram = match (queue_pair.service, request.target) {
+        let datagram = match (queue_pair.shared.service, request.target) {
             (Service::Datagram, Some(target)) => {
                 let entry = handles.get(target.handle.0 as usize).and_then(Option::as_ref);
                 let (_, path) = entry.ok_or(PostError::Unknown("address handle"))?;
-                let found = route(&device.config, queue_pair.port, path, number, number);
+                let found = route(&device.config, queue_pair.shared.port, path, number, number);
                 Some(found.map_err(|_| PostError::Unknown("source address"))?)
             }
             _ => None,
         };
-        queue_pair.post_send(device, cx, request, datagram)?;
+        queue_pair.requester.post_send(&mut queue_pair.shared, device, cx, request, datagram)?;
         self.settle(cx);
         Ok(())
     }
@@ -557,7 +526,9 @@ impl Nic {
     ) -> Result<(), PostError> {
         let slot = self.slot_of(number).ok_or(PostError::Unknown("queue pair"))?;
         let Self { device, queue_pairs, .. } = self;
-        queue_pairs[slot].as_mut().expect("slot_of names a live one").post_recv(device, cx, request)?;
+        let QueuePair { responder, shared, .. } =
+            &mut **queue_pairs[slot].as_mut().expect("slot_of names a live one");
+        responder.post_recv(shared, device, cx, request)?;
         self.settle(cx);
         Ok(())
     }
@@ -591,9 +562,9 @@ impl Nic {
         while let Some(queue) = self.device.overflowed.pop() {
             let Self { device, queue_pairs, .. } = self;
             for queue_pair in queue_pairs.iter_mut().flatten() {
-                let uses = queue_pair.send_queue == queue || queue_pair.receive_queue == queue;
-                if uses && !matches!(queue_pair.state, State::Reset | State::Error) {
-                    device.events.push_back(AsyncEvent::QueuePairFatal(queue_pair.number));
+                let uses = queue_pair.shared.send_queue == queue || queue_pair.shared.receive_queue == queue;
+                if uses && !matches!(queue_pair.shared.state, State::Reset | State::Error) {
+                    device.events.push_back(AsyncEvent::QueuePairFatal(queue_pair.shared.number));
                     queue_pair.enter_error(device, cx, false);
                 }
             }
@@ -627,7 +598,7 @@ fn apply(device: &Device, queue_pair: &mut QueuePair, change: &Attributes) -> Re
             return Err(bad(Attribute::Port, port.into(), "ports count from 1"));
         }
         Some(port) => port - 1,
-        None => queue_pair.port,
+        None => queue_pair.shared.port,
     };
     if let Some(index) = change.partition_index
         && index != 0
@@ -668,21 +639,21 @@ fn apply(device: &Device, queue_pair: &mut QueuePair, change: &Attributes) -> Re
             return Err(bad(attribute, value.into(), help));
         }
     }
-    let peer = change.destination.unwrap_or(queue_pair.peer);
+    let peer = change.destination.unwrap_or(queue_pair.shared.peer);
     if let Some(path) = &change.path {
-        queue_pair.route = route(config, port, path, queue_pair.number, peer)?;
+        queue_pair.shared.route = route(config, port, path, queue_pair.shared.number, peer)?;
     }
-    queue_pair.port = port;
-    queue_pair.peer = peer;
-    queue_pair.mtu = change.path_mtu.unwrap_or(queue_pair.mtu);
+    queue_pair.shared.port = port;
+    queue_pair.shared.peer = peer;
+    queue_pair.shared.mtu = change.path_mtu.unwrap_or(queue_pair.shared.mtu);
     if change.port.is_some() || change.path_mtu.is_some() {
         // What congestion control learned is of no use on another line or with other packets.
         let line = config.ports[usize::from(port)].rate;
-        queue_pair.control = Controller::new(&config.control, line, queue_pair.mtu);
+        queue_pair.shared.control = Controller::new(&config.control, line, queue_pair.shared.mtu);
     }
-    queue_pair.access = change.access.unwrap_or(queue_pair.access);
-    queue_pair.queue_key = change.queue_key.unwrap_or(queue_pair.queue_key);
-    queue_pair.notify_drained = change.notify_drained.unwrap_or(queue_pair.notify_drained);
+    queue_pair.shared.access = change.access.unwrap_or(queue_pair.shared.access);
+    queue_pair.shared.queue_key = change.queue_key.unwrap_or(queue_pair.shared.queue_key);
+    queue_pair.shared.notify_drained = change.notify_drained.unwrap_or(queue_pair.shared.notify_drained);
     let (requester, responder) = (&mut queue_pair.requester, &mut queue_pair.responder);
     responder.expected = change.receive_psn.unwrap_or(responder.expected);
     responder.reads_max = change.destination_reads.unwrap_or(responder.reads_max);

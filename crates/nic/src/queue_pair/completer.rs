@@ -4,7 +4,7 @@ use railnet_core::event::{Event, RetryReason, Sink};
 use railnet_core::{Bytes, Psn, Span};
 use railnet_wire::{Aeth, Extended, NakCode, Opcode, Position, Syndrome, TelemetryBlock};
 
-use super::{QueuePair, Requester, State};
+use super::{Requester, Shared, State};
 use crate::completion::Status;
 use crate::config::{CREDITS, rnr_wait};
 use crate::context::Context;
@@ -19,19 +19,20 @@ use crate::region::{Access, AccessFault};
 use crate::timer::Timer;
 use crate::work::{Operation, Sge};
 
-impl QueuePair {
+impl Requester {
     /// An answer to one of this queue pair's requests.
     pub(crate) fn receive_response<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
-        let result = self.receive_answer(device, cx, packet);
+        let result = self.receive_answer(shared, device, cx, packet);
         let selective = packet.extension.and_then(|extension| extension.selective);
-        let told = selective.filter(|_| self.recovery.is_selective());
-        if told.is_some() || self.requester.scoreboard.is_some() {
-            self.review(device, cx, told.as_ref());
+        let told = selective.filter(|_| shared.recovery.is_selective());
+        if told.is_some() || self.scoreboard.is_some() {
+            self.review(shared, device, cx, told.as_ref());
             // What it acknowledges in one go may be old news, and what it tells of early packets new.
             return if told.is_some() { Ok(()) } else { result };
         }
@@ -40,37 +41,39 @@ impl QueuePair {
 
     fn receive_answer<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
         let (headers, payload) = (packet.headers, packet.payload);
-        if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
+        if !matches!(shared.state, State::ReadyToSend | State::SendQueueDrain) {
             return Err(DropReason::NotReady);
         }
         let psn = headers.bth.psn;
         if let Extended::Aeth(aeth) | Extended::AtomicAck(aeth, _) = headers.extended {
-            self.take_credits(device, aeth);
+            self.take_credits(shared, device, aeth);
         }
-        if psn.is_before(self.requester.unacked) {
+        if psn.is_before(self.unacked) {
             return Err(DropReason::StaleResponse);
         }
-        if !self.requester.was_sent(psn) {
+        if !self.was_sent(psn) {
             return Err(DropReason::UnsentResponse);
         }
-        self.requester.hops = self.route.network.hop_limit.saturating_sub(packet.network.hop_limit);
+        self.hops = shared.route.network.hop_limit.saturating_sub(packet.network.hop_limit);
         device.told = packet.extension.copied();
         match headers.extended {
             Extended::Aeth(aeth) if headers.bth.opcode == Opcode::RcAcknowledge => {
-                self.receive_acknowledge(device, cx, psn, aeth.syndrome)
+                self.receive_acknowledge(shared, device, cx, psn, aeth.syndrome)
             }
-            Extended::AtomicAck(_, original) => self.receive_atomic(device, cx, psn, original),
-            _ => self.receive_read_response(device, cx, psn, headers.bth.opcode, payload),
+            Extended::AtomicAck(_, original) => self.receive_atomic(shared, device, cx, psn, original),
+            _ => self.receive_read_response(shared, device, cx, psn, headers.bth.opcode, payload),
         }
     }
 
     fn receive_acknowledge<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
@@ -78,12 +81,12 @@ impl QueuePair {
     ) -> Result<(), DropReason> {
         match syndrome {
             Syndrome::Ack { .. } => {
-                self.acknowledge(device, cx, psn);
+                self.acknowledge(shared, device, cx, psn);
             }
-            Syndrome::RnrNak { timer } => self.receive_rnr(device, cx, psn, timer),
+            Syndrome::RnrNak { timer } => self.receive_rnr(shared, device, cx, psn, timer),
             Syndrome::Nak(NakCode::Sequence) => {
-                if self.acknowledge(device, cx, psn.minus(1)) {
-                    self.receive_sequence_nak(device, cx, psn);
+                if self.acknowledge(shared, device, cx, psn.minus(1)) {
+                    self.receive_sequence_nak(shared, device, cx, psn);
                 }
             }
             Syndrome::Nak(code) => {
@@ -92,8 +95,8 @@ impl QueuePair {
                     NakCode::RemoteOperational => Status::RemoteOperation,
                     _ => Status::RemoteInvalidRequest,
                 };
-                if self.acknowledge(device, cx, psn.minus(1)) {
-                    self.fail_request(device, cx, status);
+                if self.acknowledge(shared, device, cx, psn.minus(1)) {
+                    self.fail_request(shared, device, cx, status);
                 }
             }
             Syndrome::Reserved(_) => return Err(DropReason::NotServed),
@@ -103,91 +106,95 @@ impl QueuePair {
 
     fn receive_sequence_nak<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
     ) {
         // One NAK for each gap: another one for the same place came twice on the way, or late.
-        if self.requester.recovering {
+        if self.recovering {
             return;
         }
         if !self.take_retry(device) {
-            self.fail_request(device, cx, Status::RetryExceeded);
+            self.fail_request(shared, device, cx, Status::RetryExceeded);
             return;
         }
-        self.requester.recovering = true;
-        self.notice_loss(device, cx);
-        let from = self.recovery.on_nak(psn);
-        self.go_back(device, cx, from, RetryReason::SequenceNak);
+        self.recovering = true;
+        shared.notice_loss(device, cx);
+        let from = shared.recovery.on_nak(psn);
+        self.go_back(shared, device, cx, from, RetryReason::SequenceNak);
     }
 
     fn receive_rnr<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
         timer: u8,
     ) {
         let acknowledges = device.config.behaviour.rnr_nak_acknowledges;
-        if acknowledges && !self.acknowledge(device, cx, psn.minus(1)) {
+        if acknowledges && !self.acknowledge(shared, device, cx, psn.minus(1)) {
             return;
         }
-        if self.deadlines.is_set(Timer::ReceiverNotReady) {
+        if shared.deadlines.is_set(Timer::ReceiverNotReady) {
             return;
         }
-        if self.requester.rnr_retry != 7 {
+        if self.rnr_retry != 7 {
             // The work that fails is the one the NAK names: all before it arrived, and that is progress.
-            if self.requester.rnr_retries == 0 && !self.acknowledge(device, cx, psn.minus(1)) {
+            if self.rnr_retries == 0 && !self.acknowledge(shared, device, cx, psn.minus(1)) {
                 return;
             }
-            if self.requester.rnr_retries == 0 {
-                self.fail_request(device, cx, Status::RnrRetryExceeded);
+            if self.rnr_retries == 0 {
+                self.fail_request(shared, device, cx, Status::RnrRetryExceeded);
                 return;
             }
-            self.requester.rnr_retries -= 1;
+            self.rnr_retries -= 1;
         }
-        if let Some(board) = &mut self.requester.scoreboard {
+        if let Some(board) = &mut self.scoreboard {
             // It may have been kept, and been dropped when its turn came.
             board.forget(psn);
         }
         let tick = device.config.behaviour.rnr_tick.as_ps();
         let wait = Span::from_ps(rnr_wait(timer).as_ps().next_multiple_of(tick.max(1)));
-        device.timers.set(&mut self.deadlines, self.slot, Timer::ReceiverNotReady, cx.now + wait);
-        let (queue_pair, until) = (self.number, cx.now + wait);
+        device.timers.set(&mut shared.deadlines, shared.slot, Timer::ReceiverNotReady, cx.now + wait);
+        let (queue_pair, until) = (shared.number, cx.now + wait);
         cx.emit(device.component, || Event::ReceiverWait { queue_pair, psn, until });
-        self.deadlines.clear(Timer::Acknowledgement);
+        shared.deadlines.clear(Timer::Acknowledgement);
     }
 
     /// Everything up to `psn` arrived. `false` when that shows that a response before it was lost.
     fn acknowledge<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
     ) -> bool {
-        match self.acknowledge_through_work(device, cx, psn) {
+        match self.acknowledge_through_work(shared, device, cx, psn) {
             Some(missing) => {
-                self.infer_loss(device, cx, missing, psn);
+                self.infer_loss(shared, device, cx, missing, psn);
                 false
             }
-            None => self.state != State::Error,
+            None => shared.state != State::Error,
         }
     }
 
     /// Completes all work up to `psn`, up to a READ or atomic whose answer is missing: tells where that is.
     pub(super) fn acknowledge_through_work<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
     ) -> Option<Psn> {
-        let before = self.requester.unacked;
+        let before = self.unacked;
         if psn.is_before(before) {
             return None;
         }
         let mut lost = None;
         loop {
-            let front = self.requester.queue.front();
+            let front = self.queue.front();
             if !front.is_some() {
                 break;
             }
@@ -203,66 +210,67 @@ impl QueuePair {
                 break;
             }
             if into + 1 < work.packets {
-                self.requester.unacked = psn.plus(1);
+                self.unacked = psn.plus(1);
                 break;
             }
-            self.requester.unacked = work.last().plus(1);
-            if front == self.requester.cursor {
-                self.requester.cursor = device.sends.next(front);
-                self.requester.packet = 0;
+            self.unacked = work.last().plus(1);
+            if front == self.cursor {
+                self.cursor = device.sends.next(front);
+                self.packet = 0;
             }
-            self.complete_front(device, cx);
-            if self.requester.unacked.is_after(psn) {
+            self.complete_front(shared, device, cx);
+            if self.unacked.is_after(psn) {
                 break;
             }
         }
-        self.after_progress(device, cx, before);
+        self.after_progress(shared, device, cx, before);
         lost
     }
 
     /// Something moved: retries start afresh, the clock too, and there may be more to send.
     fn after_progress<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         before: Psn,
     ) {
-        let moved = self.requester.unacked.value().wrapping_sub(before.value()) & Psn::MASK;
+        let moved = self.unacked.value().wrapping_sub(before.value()) & Psn::MASK;
         if moved == 0 {
             return;
         }
         self.skip_to_unacked(device);
-        let requester = &mut self.requester;
-        requester.retries = requester.retry_count;
-        requester.rnr_retries = requester.rnr_retry;
-        requester.recovering = false;
-        requester.backoff = 0;
-        if requester.is_owed() {
-            self.arm_acknowledgement(device, cx.now);
+        self.retries = self.retry_count;
+        self.rnr_retries = self.rnr_retry;
+        self.recovering = false;
+        self.backoff = 0;
+        if self.is_owed() {
+            self.arm_acknowledgement(shared, device, cx.now);
         } else {
-            self.deadlines.clear(Timer::Acknowledgement);
+            shared.deadlines.clear(Timer::Acknowledgement);
         }
-        let unacked = self.requester.unacked;
-        let known = match &mut self.requester.scoreboard {
+        let unacked = self.unacked;
+        let known = match &mut self.scoreboard {
             Some(board) => board.advance(unacked, cx.now, device.config.behaviour.spurious_timeout_wait),
             None => 0,
         };
-        let samples = self.requester.samples.as_mut();
+        let samples = self.samples.as_mut();
         let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
-        if !self.control.is_none() {
+        if !shared.control.is_none() {
             // Those that were known to have arrived have been counted.
-            let bytes = Bytes(u64::from(moved - known) * u64::from(self.mtu.bytes()));
-            self.tell_control(device, cx, bytes, round_trip);
+            let bytes = Bytes(u64::from(moved - known) * u64::from(shared.mtu.bytes()));
+            self.tell_control(shared, device, cx, bytes, round_trip);
         }
-        if self.requester.cursor.is_some() {
-            self.mark_data_ready(device);
+        if self.cursor.is_some() {
+            shared.mark_data_ready(device);
         }
-        self.check_drained(device);
+        self.check_drained(shared, device);
     }
 
     /// Tells congestion control what an answer told.
     pub(super) fn tell_control<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         bytes: Bytes,
@@ -274,25 +282,25 @@ impl QueuePair {
             _ => None,
         });
         let congestion = told.as_ref().and_then(|told| told.congestion);
-        let Requester { hops, unacked, sent, .. } = self.requester;
+        let Requester { hops, unacked, sent, .. } = *self;
         let acknowledged = Acknowledged { bytes, round_trip, hops, unacked, sent, telemetry, congestion };
-        let rate = self.control.rate();
-        self.control.on_ack(&device.config.control, cx.now, &acknowledged);
-        self.after_control(device, cx, rate);
+        let rate = shared.control.rate();
+        shared.control.on_ack(&device.config.control, cx.now, &acknowledged);
+        shared.after_control(device, cx, rate);
     }
 
     /// After going back, an acknowledgement of the first transmission may overtake the second: what it covers need not
     /// be sent again.
     fn skip_to_unacked(&mut self, device: &mut Device) {
-        let (cursor, unacked) = (self.requester.cursor, self.requester.unacked);
-        if !cursor.is_some() || cursor != self.requester.queue.front() {
+        let (cursor, unacked) = (self.cursor, self.unacked);
+        if !cursor.is_some() || cursor != self.queue.front() {
             return;
         }
         let work = device.sends.get(cursor);
         if work.started && !work.operation.reads() {
             let done = unacked.value().wrapping_sub(work.first.value()) & Psn::MASK;
-            if done < work.packets && done > self.requester.packet {
-                self.requester.packet = done;
+            if done < work.packets && done > self.packet {
+                self.packet = done;
             }
         }
     }
@@ -300,48 +308,40 @@ impl QueuePair {
     /// A response is missing, as one to `evidence` shows: ask again, once.
     fn infer_loss<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         from: Psn,
         evidence: Psn,
     ) {
-        if self.requester.recovering || self.deadlines.is_set(Timer::ReceiverNotReady) {
+        if self.recovering || shared.deadlines.is_set(Timer::ReceiverNotReady) {
             return;
         }
-        if self.recovery.is_selective() {
-            self.miss_response(device, cx, from, evidence);
+        if shared.recovery.is_selective() {
+            self.miss_response(shared, device, cx, from, evidence);
             return;
         }
         if !self.take_retry(device) {
-            self.fail_request(device, cx, Status::RetryExceeded);
+            self.fail_request(shared, device, cx, Status::RetryExceeded);
             return;
         }
-        self.requester.recovering = true;
-        self.notice_loss(device, cx);
-        self.go_back(device, cx, from, RetryReason::ResponseLost);
-    }
-
-    pub(super) fn notice_loss<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-    ) {
-        let before = self.control.rate();
-        self.control.on_loss(&device.config.control, cx.now);
-        self.after_control(device, cx, before);
+        self.recovering = true;
+        shared.notice_loss(device, cx);
+        self.go_back(shared, device, cx, from, RetryReason::ResponseLost);
     }
 
     /// The READ or atomic that a response belongs to: the oldest work, once all before it is acknowledged.
     fn answered<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
     ) -> Result<Handle, DropReason> {
-        if psn != self.requester.unacked && !self.acknowledge(device, cx, psn.minus(1)) {
+        if psn != self.unacked && !self.acknowledge(shared, device, cx, psn.minus(1)) {
             return Err(DropReason::OutOfSequence);
         }
-        let front = self.requester.queue.front();
+        let front = self.queue.front();
         if !front.is_some() {
             return Err(DropReason::UnsentResponse);
         }
@@ -354,58 +354,60 @@ impl QueuePair {
 
     fn receive_read_response<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
         opcode: Opcode,
         payload: Payload<'_>,
     ) -> Result<(), DropReason> {
-        let front = self.answered(device, cx, psn)?;
+        let front = self.answered(shared, device, cx, psn)?;
         let work = device.sends.get(front);
-        let offset = work.received * self.mtu.bytes();
-        let expected = (work.length - offset).min(self.mtu.bytes());
+        let offset = work.received * shared.mtu.bytes();
+        let expected = (work.length - offset).min(shared.mtu.bytes());
         let is_last = work.received + 1 == work.packets;
         let fits = matches!(work.operation, Operation::Read(_))
             && payload.length() == expected
             && is_last == matches!(opcode.position(), Position::Last | Position::Only);
         if !fits {
-            self.fail_request(device, cx, Status::BadResponse);
+            self.fail_request(shared, device, cx, Status::BadResponse);
             return Ok(());
         }
-        let queue_pair = self.number;
-        let placed = scatter(device, cx, &work.gather, self.domain, offset, payload);
+        let queue_pair = shared.number;
+        let placed = scatter(device, cx, &work.gather, shared.domain, offset, payload);
         match placed {
             Ok(address) => {
                 let length = expected;
                 cx.emit_detail(device.component, || Event::DataPlaced { queue_pair, psn, address, length });
             }
             Err(_) => {
-                self.fail_request(device, cx, Status::LocalProtection);
+                self.fail_request(shared, device, cx, Status::LocalProtection);
                 return Ok(());
             }
         }
-        self.take_response(device, cx, front, psn, is_last);
+        self.take_response(shared, device, cx, front, psn, is_last);
         Ok(())
     }
 
     fn receive_atomic<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         psn: Psn,
         original: u64,
     ) -> Result<(), DropReason> {
-        let front = self.answered(device, cx, psn)?;
+        let front = self.answered(shared, device, cx, psn)?;
         let work = device.sends.get(front);
         if !work.operation.is_atomic() {
-            self.fail_request(device, cx, Status::BadResponse);
+            self.fail_request(shared, device, cx, Status::BadResponse);
             return Ok(());
         }
         // The value on the wire is a number; in memory it stands in the host's order.
         let bytes = original.to_le_bytes();
-        match scatter(device, cx, &work.gather, self.domain, 0, Payload::Bytes(&bytes)) {
+        match scatter(device, cx, &work.gather, shared.domain, 0, Payload::Bytes(&bytes)) {
             Ok(address) => {
-                let queue_pair = self.number;
+                let queue_pair = shared.number;
                 cx.emit_detail(device.component, || Event::DataPlaced {
                     queue_pair,
                     psn,
@@ -414,49 +416,50 @@ impl QueuePair {
                 });
             }
             Err(_) => {
-                self.fail_request(device, cx, Status::LocalProtection);
+                self.fail_request(shared, device, cx, Status::LocalProtection);
                 return Ok(());
             }
         }
-        self.take_response(device, cx, front, psn, true);
+        self.take_response(shared, device, cx, front, psn, true);
         Ok(())
     }
 
     /// A response was taken in: the READ or atomic moves on, or is done.
     fn take_response<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         front: Handle,
         psn: Psn,
         is_last: bool,
     ) {
-        let before = self.requester.unacked;
+        let before = self.unacked;
         let waits = !is_last && self.is_lost(psn);
-        self.requester.unacked = psn.plus(1);
+        self.unacked = psn.plus(1);
         let work = device.sends.get_mut(front);
         work.received += 1;
-        if self.requester.cursor == front {
+        if self.cursor == front {
             // It waits to be asked for again: ask for less, or not at all.
-            self.requester.packet = work.received;
+            self.packet = work.received;
             if is_last {
-                self.requester.cursor = device.sends.next(front);
-                self.requester.packet = 0;
+                self.cursor = device.sends.next(front);
+                self.packet = 0;
             }
         }
         if is_last {
-            self.complete_front(device, cx);
+            self.complete_front(shared, device, cx);
         }
-        self.after_progress(device, cx, before);
+        self.after_progress(shared, device, cx, before);
         if waits {
             self.lose_rest(psn.plus(1));
         } else if is_last {
-            self.acknowledge_answered(device, cx);
+            self.acknowledge_answered(shared, device, cx);
         }
     }
 
     /// Learns how many receives the peer has. An answer that was overtaken cannot take a promise back.
-    fn take_credits(&mut self, device: &mut Device, aeth: Aeth) {
+    fn take_credits(&mut self, shared: &mut Shared, device: &mut Device, aeth: Aeth) {
         let Syndrome::Ack { credits } = aeth.syndrome else { return };
         if !device.config.behaviour.credits {
             return;
@@ -464,10 +467,22 @@ impl QueuePair {
         // 31: the peer does not use credits, so there is no limit.
         let credits = CREDITS.get(usize::from(credits)).copied().unwrap_or(Psn::WINDOW - 1);
         let limit = Psn::new(aeth.msn).plus(credits);
-        if limit.is_after(Psn::new(self.requester.credit_limit)) {
-            self.requester.credit_limit = limit.value();
-            self.mark_data_ready(device);
+        if limit.is_after(Psn::new(self.credit_limit)) {
+            self.credit_limit = limit.value();
+            shared.mark_data_ready(device);
         }
+    }
+}
+
+impl Shared {
+    pub(super) fn notice_loss<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
+        let before = self.control.rate();
+        self.control.on_loss(&device.config.control, cx.now);
+        self.after_control(device, cx, before);
     }
 }
 

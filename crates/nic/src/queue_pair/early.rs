@@ -6,8 +6,8 @@ use railnet_core::event::Sink;
 use railnet_core::{Psn, Span, Time};
 use railnet_wire::{Headers, Network, SelectiveAck};
 
-use super::QueuePair;
 use super::answers::Response;
+use super::{Responder, Shared};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::DropReason;
@@ -133,14 +133,20 @@ impl EarlyPackets {
     }
 }
 
-impl QueuePair {
+impl Responder {
     /// Keeps a packet until its turn comes. Under selective repeat the peer gets to know: at once where order is kept
     /// and a gap is a loss; else now and then, for there gaps come and go. It can wait no longer than it takes a packet
     /// for lost, and an answer tells of so many packets only.
-    pub(super) fn keep_early(&mut self, device: &mut Device, now: Time, packet: &Inbound<'_>) {
-        let early = self.responder.early.get_or_insert_default();
+    pub(super) fn keep_early(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        now: Time,
+        packet: &Inbound<'_>,
+    ) {
+        let early = self.early.get_or_insert_default();
         let opens_gap = early.keep(packet);
-        if !self.recovery.is_selective() {
+        if !shared.recovery.is_selective() {
             return;
         }
         let bth = &packet.headers.bth;
@@ -153,35 +159,36 @@ impl QueuePair {
         };
         if is_time || bth.ack_request || untold >= UNTOLD_MAX {
             early.note_told(now);
-            self.acknowledge_through(device, self.responder.expected.minus(1));
+            self.acknowledge_through(shared, device, self.expected.minus(1));
         }
     }
 
     /// The expected packet was taken: those that waited for it follow, until one is missing.
     pub(super) fn take_early<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         asked: bool,
     ) {
-        let first = self.responder.expected;
-        while let Some(early) = &mut self.responder.early
-            && let Some(early) = early.take(self.responder.expected)
+        let first = self.expected;
+        while let Some(early) = &mut self.early
+            && let Some(early) = early.take(self.expected)
         {
-            let before = self.responder.expected;
-            self.receive_expected(device, cx, &early.inbound());
-            if self.responder.expected == before {
+            let before = self.expected;
+            self.receive_expected(shared, device, cx, &early.inbound());
+            if self.expected == before {
                 // Not taken: no receive is posted, or the connection has ended. The peer will send it again.
                 return;
             }
         }
-        if self.recovery.is_selective()
-            && let Some(early) = &mut self.responder.early
+        if shared.recovery.is_selective()
+            && let Some(early) = &mut self.early
         {
             // A peer that was told of a gap must hear that it is filled, before it takes the missing one for lost.
             let is_filled = early.packets.is_empty() && std::mem::take(&mut early.is_told);
-            if is_filled || asked && self.responder.expected != first {
-                self.acknowledge_through(device, self.responder.expected.minus(1));
+            if is_filled || asked && self.expected != first {
+                self.acknowledge_through(shared, device, self.expected.minus(1));
             }
         }
     }
@@ -189,30 +196,36 @@ impl QueuePair {
     /// A request on a reliable connection. Where READs block the requests after them, it waits for its turn.
     pub(super) fn receive_in_turn<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
         if device.config.behaviour.reads_block_requests && self.is_answering_read(device) {
-            let early = self.responder.early.get_or_insert_default();
+            let early = self.early.get_or_insert_default();
             if early.held.len() == HELD_MAX {
                 return Err(DropReason::OutOfSequence);
             }
             early.held.push_back(Early::new(packet));
             return Ok(());
         }
-        self.receive_reliable(device, cx, packet)
+        self.receive_reliable(shared, device, cx, packet)
     }
 
     /// An answer to a READ was sent to its end: requests that waited for that are carried out, up to the next READ.
-    pub(super) fn take_held<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
-        while self.responder.early.as_ref().is_some_and(|early| !early.held.is_empty())
+    pub(super) fn take_held<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
+        while self.early.as_ref().is_some_and(|early| !early.held.is_empty())
             && !self.is_answering_read(device)
         {
-            let Some(early) = self.responder.early.as_mut().and_then(|early| early.held.pop_front()) else {
+            let Some(early) = self.early.as_mut().and_then(|early| early.held.pop_front()) else {
                 break;
             };
-            if let Err(reason) = self.receive_request(device, cx, &early.inbound()) {
+            if let Err(reason) = self.receive_request(shared, device, cx, &early.inbound()) {
                 device.counters.count_drop(reason);
             }
         }
@@ -220,7 +233,7 @@ impl QueuePair {
 
     /// Whether some of a READ's answer waits, wherever it stands among the answers.
     fn is_answering_read(&self, device: &Device) -> bool {
-        let mut at = self.responder.answers.front();
+        let mut at = self.answers.front();
         while at.is_some() {
             if matches!(device.responses.get(at), Response::Read { .. }) {
                 return true;

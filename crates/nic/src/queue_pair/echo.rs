@@ -5,7 +5,7 @@ use railnet_wire::{
     Aeth, CongestionEcho, Extended, Extension, SelectiveAck, Syndrome, Telemetry, TelemetryBlock,
 };
 
-use super::QueuePair;
+use super::{Responder, Shared};
 use crate::packet::{Inbound, Transmit};
 
 /// What is told with the next acknowledgement.
@@ -17,7 +17,7 @@ pub(crate) struct Echo {
     congestion: Option<CongestionEcho>,
 }
 
-impl QueuePair {
+impl Responder {
     /// Data came in: notes what it tells of its way. Telemetry is echoed to whoever sends it; marks are counted where
     /// `counts_marks` is set.
     pub(crate) fn note_way(&mut self, packet: &Inbound<'_>, counts_marks: bool) {
@@ -34,8 +34,14 @@ impl QueuePair {
     }
 
     /// What an answer that leaves now carries that RoCEv2 has no field for: the echo, and which packets came early.
-    pub(super) fn answer_extension(&mut self, psn: Psn, extended: Extended) -> Option<Extension> {
-        let mut extension = Extension { selective: self.told_early(psn, extended), ..Extension::NONE };
+    pub(super) fn answer_extension(
+        &mut self,
+        shared: &Shared,
+        psn: Psn,
+        extended: Extended,
+    ) -> Option<Extension> {
+        let mut extension =
+            Extension { selective: self.told_early(shared, psn, extended), ..Extension::NONE };
         if let Some(echo) = &mut self.echo {
             extension.telemetry = echo.telemetry.map_or(TelemetryBlock::None, TelemetryBlock::Echoed);
             extension.congestion = echo.congestion.take();
@@ -43,12 +49,12 @@ impl QueuePair {
         (!extension.is_none()).then_some(extension)
     }
 
-    fn told_early(&mut self, psn: Psn, extended: Extended) -> Option<SelectiveAck> {
-        let early = self.responder.early.as_mut().filter(|_| self.recovery.is_selective())?;
+    fn told_early(&mut self, shared: &Shared, psn: Psn, extended: Extended) -> Option<SelectiveAck> {
+        let early = self.early.as_mut().filter(|_| shared.recovery.is_selective())?;
         let is_ack = |aeth: Aeth| matches!(aeth.syndrome, Syndrome::Ack { .. });
         let is_nak = matches!(extended, Extended::Aeth(aeth) if !is_ack(aeth));
         // An answer that waited may be behind: what came in order since then would seem to be missing.
-        let expected = self.responder.expected;
+        let expected = self.expected;
         if psn.plus(1) == expected || is_nak && psn == expected { early.told(expected) } else { None }
     }
 }

@@ -1,11 +1,13 @@
 //! Queue pairs: one end of a connection, or of datagrams.
 //!
-//! The requester sends the application's work and waits for answers; the responder serves the peer's. They share a
-//! connection and nothing else.
+//! The [`Requester`] sends the application's work and waits for answers; the [`Responder`] serves the peer's. They have a
+//! connection in common ([`Shared`]) and nothing else: each is a type of its own, and the [`QueuePair`] hands packets and
+//! timers to the one that they are for.
 
 mod answers;
 mod completer;
 mod connection;
+mod duplicates;
 mod early;
 mod echo;
 mod pace;
@@ -26,17 +28,18 @@ pub use connection::Connection;
 pub use state::{Attribute, Attributes, State};
 
 pub(crate) use answers::Response;
-pub(crate) use echo::Echo;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 pub(crate) use state::check_transition;
 
 use crate::completion::{Completion, CompletionKind, CompletionQueue, Status};
-use crate::config::Mtu;
+use crate::config::{Mtu, NicConfig};
 use crate::context::Context;
 use crate::control::Controller;
-use crate::device::{AsyncEvent, Device};
+use crate::device::Device;
+use crate::error::DropReason;
 use crate::memory::Memory;
+use crate::packet::{Inbound, Transmit};
 use crate::recovery::Recovery;
 use crate::region::{Access, ProtectionDomain};
 use crate::timer::{Deadlines, Timer};
@@ -131,13 +134,21 @@ pub(crate) struct Route {
 /// One queue pair.
 ///
 /// Among very many of them each line of the cache that a packet needs is waited for. So fields lie together by use: what answers a
-/// peer's requests, what every packet needs, what sends requests, what hardly anyone asks for.
+/// peer's requests, what every packet needs, what sends requests.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct QueuePair {
     pub(crate) responder: Responder,
-    /// What the peer is told about the way of its packets. Made where there is something to tell.
-    pub(crate) echo: Option<Box<Echo>>,
+    pub(crate) shared: Shared,
+    pub(crate) requester: Requester,
+    /// Whose turn it is when both READ responses and requests wait.
+    pub(crate) responder_turn: bool,
+}
+
+/// What the requester and the responder of a queue pair share: the connection and its congestion control.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Shared {
     pub(crate) number: QueuePairNumber,
     pub(crate) slot: u32,
     pub(crate) peer: QueuePairNumber,
@@ -155,16 +166,15 @@ pub(crate) struct QueuePair {
     pub(crate) in_control_ring: bool,
     /// On the ring of queue pairs with data to send.
     pub(crate) in_data_ring: bool,
-    /// Whose turn it is when both READ responses and requests wait.
-    pub(crate) responder_turn: bool,
     pub(crate) notify_drained: bool,
+    /// One half has failed, and the other half has not been told.
+    failure: Option<Failure>,
     pub(crate) recovery: Recovery,
     pub(crate) receive_queue: CompletionQueue,
-    pub(crate) shared: Option<SharedReceiveQueue>,
+    pub(crate) receive_source: Option<SharedReceiveQueue>,
     pub(crate) send_queue: CompletionQueue,
     /// When the rate limiter lets the next packet go.
     pub(crate) send_after: Time,
-    pub(crate) requester: Requester,
     pub(crate) control: Controller,
     pub(crate) deadlines: Deadlines,
     pub(crate) queue_key: u32,
@@ -174,7 +184,60 @@ pub(crate) struct QueuePair {
     pub(crate) gather_max: u8,
 }
 
-impl QueuePair {
+/// Which half has failed. Its own part of the error state is done; [`QueuePair::settle_failure`] does the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Failure {
+    /// The state is the error state and the send queue is flushed.
+    Requester,
+    /// A NAK waits for the peer, or is owed no more.
+    Responder {
+        /// Whether answers that wait still go out.
+        keep_answers: bool,
+    },
+}
+
+impl Shared {
+    /// Of a queue pair in the reset state.
+    pub(crate) fn new(
+        device: &NicConfig,
+        config: &QueuePairConfig,
+        domain: ProtectionDomain,
+        (number, slot): (QueuePairNumber, u32),
+        route: Route,
+    ) -> Self {
+        let port = &device.ports[0];
+        Self {
+            number,
+            slot,
+            peer: QueuePairNumber::new(0),
+            domain,
+            route,
+            service: config.service,
+            state: State::Reset,
+            mtu: port.mtu,
+            port: 0,
+            partition: 0xffff,
+            access: Access::NONE,
+            signal_all: config.signal_all,
+            in_control_ring: false,
+            in_data_ring: false,
+            notify_drained: false,
+            failure: None,
+            recovery: Recovery::new(device.recovery),
+            receive_queue: config.receive_queue,
+            receive_source: config.shared,
+            send_queue: config.send_queue,
+            send_after: Time::ZERO,
+            control: Controller::new(&device.control, port.rate, port.mtu),
+            deadlines: Deadlines::NONE,
+            queue_key: 0,
+            send_depth: config.send_depth,
+            receive_depth: config.receive_depth,
+            inline_max: config.inline_max as u16,
+            gather_max: config.gather_max as u8,
+        }
+    }
+
     pub(crate) fn is_reliable(&self) -> bool {
         self.service == Service::ReliableConnection
     }
@@ -220,6 +283,22 @@ impl QueuePair {
         device.complete(cx, self.send_queue, completion, false);
     }
 
+    /// Makes the flushed completion of a receive.
+    fn flush_receive<M: Memory, S: Sink>(&self, device: &mut Device, cx: &mut Context<'_, M, S>, work: u64) {
+        let completion = self.flushed(work, CompletionKind::Receive);
+        device.complete(cx, self.receive_queue, completion, false);
+    }
+
+    pub(crate) fn flushed(&self, work: u64, kind: CompletionKind) -> Completion {
+        Completion { work, status: Status::Flushed, kind, queue_pair: self.number, ..Completion::EMPTY }
+    }
+}
+
+impl QueuePair {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self { responder: Responder::new(), shared, requester: Requester::new(), responder_turn: false }
+    }
+
     /// Goes to the error state: everything queued comes back flushed, in order.
     ///
     /// Answers that wait, a fatal NAK last of all, still go out when `keep_answers` is set: the peer is owed them.
@@ -229,71 +308,138 @@ impl QueuePair {
         cx: &mut Context<'_, M, S>,
         keep_answers: bool,
     ) {
-        if self.state == State::Error {
+        if self.shared.state == State::Error {
             return;
         }
-        self.set_state(device, cx, State::Error);
-        self.deadlines.clear_all();
-        self.flush_sends(device, cx);
-        self.flush_receives(device, cx);
-        self.responder.forget_early();
-        if keep_answers {
-            // The rate limiter's clock went with the others; this sets it again where it is needed.
-            self.mark_data_ready(device);
-        } else {
-            device.responses.clear(&mut self.responder.answers);
-        }
-        if self.shared.is_some() {
-            // IBTA 11.6.3.1: receives of a shared queue stay; this tells that the queue pair will take no more.
-            device.events.push_back(AsyncEvent::LastReceiveTaken(self.number));
+        self.requester.enter_error(&mut self.shared, device, cx);
+        self.responder.enter_error(&mut self.shared, device, cx, keep_answers);
+    }
+
+    /// Has the error state reach both halves where one of them has failed.
+    #[inline]
+    fn settle_failure<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+        match self.shared.failure.take() {
+            None => {}
+            Some(Failure::Requester) => self.responder.enter_error(&mut self.shared, device, cx, false),
+            Some(Failure::Responder { keep_answers }) => self.enter_error(device, cx, keep_answers),
         }
     }
 
-    pub(crate) fn flush_sends<M: Memory, S: Sink>(
+    /// A request of the peer.
+    #[inline]
+    pub(crate) fn receive_request<M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
+        packet: &Inbound<'_>,
+    ) -> Result<(), DropReason> {
+        let result = self.responder.receive_request(&mut self.shared, device, cx, packet);
+        self.settle_failure(device, cx);
+        result
+    }
+
+    /// An answer to one of this queue pair's requests.
+    #[inline]
+    pub(crate) fn receive_response<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        packet: &Inbound<'_>,
+    ) -> Result<(), DropReason> {
+        let result = self.requester.receive_response(&mut self.shared, device, cx, packet);
+        self.settle_failure(device, cx);
+        result
+    }
+
+    /// The next data packet: READ responses and requests take turns.
+    #[inline]
+    pub(crate) fn transmit_data<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        out: &mut Vec<u8>,
+        slot: &mut Option<Transmit>,
+    ) -> bool {
+        let sent = self.next_data(device, cx, out, slot);
+        self.settle_failure(device, cx);
+        sent
+    }
+
+    #[inline]
+    fn next_data<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        out: &mut Vec<u8>,
+        slot: &mut Option<Transmit>,
+    ) -> bool {
+        let Self { requester, responder, shared, responder_turn } = self;
+        shared.wake_clock(device, cx);
+        if shared.control.rate().is_some() && cx.now < shared.send_after {
+            if shared.control.window().is_some() && responder.has_read_response(device) {
+                // Acknowledgements open a window, and answers to READs have none: they would wait for ever.
+                return responder.transmit_read_response(shared, device, cx, out, slot);
+            }
+            shared.wait_for_pace(device);
+            return false;
+        }
+        shared.deadlines.clear(Timer::Pace);
+        let has_response = responder.has_read_response(device);
+        if has_response && *responder_turn {
+            *responder_turn = false;
+            return responder.transmit_read_response(shared, device, cx, out, slot);
+        }
+        if requester.transmit_request(shared, device, cx, out, slot) {
+            *responder_turn = true;
+            return true;
+        }
+        has_response && responder.transmit_read_response(shared, device, cx, out, slot)
+    }
+
+    /// One of this queue pair's timers came up.
+    pub(crate) fn handle_timer<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        timer: Timer,
     ) {
-        while let Some(work) = device.sends.pop(&mut self.requester.queue) {
-            self.complete_send(device, cx, self.flushed(work.work, work.operation.completion_kind()));
+        let Self { requester, responder, shared, .. } = self;
+        match timer {
+            Timer::Acknowledgement => requester.handle_timeout(shared, device, cx),
+            Timer::ReceiverNotReady => requester.handle_receiver_wait(shared, device, cx),
+            Timer::Reordering => requester.find_losses(shared, device, cx),
+            Timer::Pace => {
+                shared.deadlines.clear(Timer::CongestionControl);
+                shared.mark_data_ready(device);
+            }
+            // Nobody would notice at what rate it may send.
+            Timer::CongestionControl
+                if requester.queue.is_empty() && !responder.has_read_response(device) => {}
+            Timer::CongestionControl => {
+                let before = shared.control.rate();
+                shared.control.handle_timer(&device.config.control, cx.now);
+                shared.after_control(device, cx, before);
+            }
         }
-        self.requester.forget_all();
-        self.deadlines.clear(Timer::Acknowledgement);
-        self.deadlines.clear(Timer::ReceiverNotReady);
-    }
-
-    fn flush_receives<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
-        if let Some(taken) = self.responder.release_taken() {
-            let receive = device.receives.remove(taken);
-            let completion = self.flushed(receive.work, CompletionKind::Receive);
-            device.complete(cx, self.receive_queue, completion, false);
-        }
-        while let Some(receive) = device.receives.pop(&mut self.responder.receives) {
-            let completion = self.flushed(receive.work, CompletionKind::Receive);
-            device.complete(cx, self.receive_queue, completion, false);
-        }
-    }
-
-    pub(crate) fn flushed(&self, work: u64, kind: CompletionKind) -> Completion {
-        Completion { work, status: Status::Flushed, kind, queue_pair: self.number, ..Completion::EMPTY }
+        self.settle_failure(device, cx);
     }
 
     /// Forgets everything without a completion.
     pub(crate) fn reset(&mut self, device: &mut Device) {
-        device.sends.clear(&mut self.requester.queue);
-        device.responses.clear(&mut self.responder.answers);
-        if let Some(taken) = self.responder.release_taken() {
+        let Self { requester, responder, shared, .. } = self;
+        device.sends.clear(&mut requester.queue);
+        device.responses.clear(&mut responder.answers);
+        if let Some(taken) = responder.release_taken() {
             device.receives.remove(taken);
         }
-        device.receives.clear(&mut self.responder.receives);
-        device.forget_completions(self.number, [self.send_queue, self.receive_queue]);
-        self.requester = Requester::new();
-        self.responder = Responder::new();
-        self.recovery = Recovery::new(device.config.recovery);
-        self.deadlines.clear_all();
-        self.send_after = Time::ZERO;
-        self.echo = None;
-        let line = device.config.ports[usize::from(self.port)].rate;
-        self.control = Controller::new(&device.config.control, line, self.mtu);
+        device.receives.clear(&mut responder.receives);
+        device.forget_completions(shared.number, [shared.send_queue, shared.receive_queue]);
+        *requester = Requester::new();
+        *responder = Responder::new();
+        shared.recovery = Recovery::new(device.config.recovery);
+        shared.deadlines.clear_all();
+        shared.send_after = Time::ZERO;
+        let line = device.config.ports[usize::from(shared.port)].rate;
+        shared.control = Controller::new(&device.config.control, line, shared.mtu);
     }
 }

@@ -3,13 +3,13 @@
 use railnet_core::event::{Event, Sink};
 use railnet_core::{Bytes, Rate, Span, Time};
 
-use super::QueuePair;
+use super::Shared;
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::Memory;
 use crate::timer::Timer;
 
-impl QueuePair {
+impl Shared {
     /// Charges the rate limiter, and lets the algorithm's byte counter run.
     pub(crate) fn pace<M: Memory, S: Sink>(
         &mut self,
@@ -40,11 +40,6 @@ impl QueuePair {
             cx.emit(device.component, || Event::RateChanged { queue_pair, rate });
         }
         self.set_clock(device);
-    }
-
-    /// Whether nobody would notice at what rate it may send.
-    pub(super) fn is_idle(&self, device: &Device) -> bool {
-        self.requester.queue.is_empty() && !self.has_read_response(device)
     }
 
     /// The clock of congestion control runs only while the queue pair waits for the rate limiter, which each tick may let it

@@ -10,13 +10,13 @@ impl QueuePair {
     /// For sending a request or handling a response to one, with the work request it is for.
     #[inline]
     pub(crate) fn prefetch_requester(&self, device: &Device, work: Handle) {
-        prefetch(&self.number);
-        prefetch(&self.route.network.source);
-        prefetch(&self.route.priority);
-        prefetch(&self.send_after);
+        prefetch(&self.shared.number);
+        prefetch(&self.shared.route.network.source);
+        prefetch(&self.shared.route.priority);
+        prefetch(&self.shared.send_after);
         prefetch(&self.requester.unacked);
-        prefetch(&self.control);
-        self.deadlines.prefetch();
+        prefetch(&self.shared.control);
+        self.shared.deadlines.prefetch();
         device.sends.prefetch(work);
     }
 
@@ -27,11 +27,11 @@ impl QueuePair {
         prefetch(receives);
         prefetch(expected);
         prefetch(message);
-        prefetch(&self.number);
-        prefetch(&self.echo);
-        prefetch(&self.shared);
-        prefetch(&self.route.network.source);
-        prefetch(&self.route.priority);
+        prefetch(&self.shared.number);
+        prefetch(&self.responder.echo);
+        prefetch(&self.shared.receive_source);
+        prefetch(&self.shared.route.network.source);
+        prefetch(&self.shared.route.priority);
         if is_last {
             device.receives.prefetch(receives.front());
         }
@@ -40,11 +40,11 @@ impl QueuePair {
     /// For handling a congestion notification.
     #[inline]
     pub(crate) fn prefetch_congestion_control(&self) {
-        prefetch(&self.number);
-        prefetch(&self.route.network.source);
-        prefetch(&self.route.priority);
-        prefetch(&self.send_after);
-        prefetch(&self.control);
-        self.deadlines.prefetch();
+        prefetch(&self.shared.number);
+        prefetch(&self.shared.route.network.source);
+        prefetch(&self.shared.route.priority);
+        prefetch(&self.shared.send_after);
+        prefetch(&self.shared.control);
+        self.shared.deadlines.prefetch();
     }
 }

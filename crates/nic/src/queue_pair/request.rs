@@ -3,20 +3,20 @@
 use railnet_core::Psn;
 use railnet_wire::{AtomicEth, Bth, Deth, Extended, Headers, Opcode, Position, Reth};
 
-use super::{QueuePair, Service, State};
+use super::{Requester, Service, Shared, State};
 use crate::device::Device;
 use crate::work::{Operation, Remote, SendWork};
 
-impl QueuePair {
+impl Requester {
     pub(super) fn request_headers(
         &self,
+        shared: &Shared,
         device: &Device,
         work: &SendWork,
-        psn: Psn,
         packet: u32,
-        offset: u32,
         ends: bool,
     ) -> Headers {
+        let psn = work.first.plus(packet);
         let position = match (packet == 0, packet + 1 == work.packets) {
             (true, true) => Position::Only,
             (true, false) => Position::First,
@@ -52,7 +52,9 @@ impl QueuePair {
                 };
                 (write_opcode(position, true), extended)
             }
-            Operation::Read(remote) => (Opcode::RcReadRequest, Extended::Reth(reth(remote, offset))),
+            Operation::Read(remote) => {
+                (Opcode::RcReadRequest, Extended::Reth(reth(remote, packet * shared.mtu.bytes())))
+            }
             Operation::CompareSwap { remote, compare, swap } => {
                 let (address, key) = (remote.address, remote.key.0);
                 (
@@ -69,13 +71,13 @@ impl QueuePair {
             }
             Operation::BindWindow(_) | Operation::LocalInvalidate(_) => unreachable!("never on the wire"),
         };
-        let (opcode, extended, destination) = match (self.service, &work.datagram) {
-            (Service::UnreliableConnection, _) => (unreliable(opcode), extended, self.peer),
+        let (opcode, extended, destination) = match (shared.service, &work.datagram) {
+            (Service::UnreliableConnection, _) => (unreliable(opcode), extended, shared.peer),
             (Service::Datagram, Some(datagram)) => {
                 let target = datagram.1;
                 // IBTA 10.2.5: a queue key with the top bit set is the privileged one of the sending queue pair.
-                let queue_key = if target.queue_key >> 31 == 1 { self.queue_key } else { target.queue_key };
-                let deth = Deth { queue_key, source: self.number };
+                let queue_key = if target.queue_key >> 31 == 1 { shared.queue_key } else { target.queue_key };
+                let deth = Deth { queue_key, source: shared.number };
                 match extended {
                     Extended::Immediate(value) => {
                         (Opcode::UdSendOnlyImmediate, Extended::DethImmediate(deth, value), target.queue_pair)
@@ -83,7 +85,7 @@ impl QueuePair {
                     _ => (Opcode::UdSendOnly, Extended::Deth(deth), target.queue_pair),
                 }
             }
-            _ => (opcode, extended, self.peer),
+            _ => (opcode, extended, shared.peer),
         };
         let bth = Bth {
             opcode,
@@ -91,8 +93,8 @@ impl QueuePair {
             migrated: device.config.behaviour.migrated_bit,
             fecn: false,
             becn: false,
-            ack_request: self.is_reliable() && self.asks_acknowledgement(device, work, psn, ends),
-            partition: self.partition,
+            ack_request: shared.is_reliable() && self.asks_acknowledgement(shared, device, work, psn, ends),
+            partition: shared.partition,
             destination,
             psn,
         };
@@ -102,27 +104,34 @@ impl QueuePair {
     /// Whether this packet asks for an acknowledgement. Something must ask before the requester falls silent, and often
     /// enough that it never has to.
     #[inline]
-    fn asks_acknowledgement(&self, device: &Device, work: &SendWork, psn: Psn, ends: bool) -> bool {
+    fn asks_acknowledgement(
+        &self,
+        shared: &Shared,
+        device: &Device,
+        work: &SendWork,
+        psn: Psn,
+        ends: bool,
+    ) -> bool {
         let policy = device.config.behaviour.ack_requests;
         if ends && (policy.every_message || work.signaled || work.operation.reads()) {
             return true;
         }
         // What is sent again was missed once: the sooner it is answered the better.
-        if ends && (self.requester.was_sent(psn) || self.next_must_wait(device)) {
+        if ends && (self.was_sent(psn) || self.next_must_wait(device)) {
             return true;
         }
-        let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
+        let in_flight = psn.value().wrapping_sub(self.unacked.value()) & Psn::MASK;
         let window_closes = in_flight + 1 >= device.unacked_max
-            || self.control.window().is_some_and(|window| {
-                u64::from(self.in_network(in_flight) + 1) * u64::from(self.mtu.bytes()) >= window.0
+            || shared.control.window().is_some_and(|window| {
+                u64::from(self.in_network(in_flight) + 1) * u64::from(shared.mtu.bytes()) >= window.0
             })
             || device.config.behaviour.credits && work.operation.consumes_receive()
-            || self.state == State::SendQueueDrain;
-        let interval = match self.control.ack_interval() {
+            || shared.state == State::SendQueueDrain;
+        let interval = match shared.control.ack_interval() {
             None => policy.interval,
             Some(wanted) => wanted.min(policy.interval),
         };
-        self.requester.since_request + 1 >= interval || window_closes
+        self.since_request + 1 >= interval || window_closes
     }
 }
 

@@ -4,7 +4,7 @@ use railnet_core::event::{Check, Event, PacketId, Sink};
 use railnet_core::{Psn, Time};
 
 use super::echo::{TELEMETRY_ROOM, boxed};
-use super::{QueuePair, Route, Service, State};
+use super::{Failure, Route, Service, Shared, State};
 use crate::completion::{Completion, Status};
 use crate::config::{Mtu, ack_timeout};
 use crate::context::Context;
@@ -142,38 +142,38 @@ impl Requester {
     }
 }
 
-impl QueuePair {
+impl Requester {
     /// Takes work in.
     pub(crate) fn post_send<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         request: SendRequest,
         datagram: Option<Route>,
     ) -> Result<(), PostError> {
-        match self.state {
+        match shared.state {
             State::Reset | State::Init | State::ReadyToReceive => {
-                let (queue_pair, state) = (self.number, self.state);
+                let (queue_pair, state) = (shared.number, shared.state);
                 return Err(PostError::State { queue_pair, state, queue: "send" });
             }
             State::Error | State::SendQueueError => {
                 let kind = request.operation.completion_kind();
-                self.complete_send(device, cx, self.flushed(request.work, kind));
+                shared.complete_send(device, cx, shared.flushed(request.work, kind));
                 return Ok(());
             }
             State::ReadyToSend | State::SendQueueDrain => {}
         }
-        let length = self.check_request(device, &request)?;
+        let length = self.check_request(shared, device, &request)?;
         let is_local = request.operation.is_local();
-        let packets = match (is_local, self.service) {
+        let packets = match (is_local, shared.service) {
             (true, _) => 0,
             (false, Service::Datagram) => 1,
             (false, _) if request.operation.is_atomic() => 1,
-            (false, _) => self.mtu.packets(length),
+            (false, _) => shared.mtu.packets(length),
         };
-        let requester = &mut self.requester;
         if !is_local {
-            requester.messages = requester.messages.wrapping_add(1);
+            self.messages = self.messages.wrapping_add(1);
         }
         let work = SendWork {
             work: request.work,
@@ -184,38 +184,43 @@ impl QueuePair {
             label: request.label,
             length,
             packets,
-            first: requester.next,
-            message: requester.messages,
+            first: self.next,
+            message: self.messages,
             received: 0,
-            signaled: request.signaled || self.signal_all,
+            signaled: request.signaled || shared.signal_all,
             solicited: request.solicited,
             fence: request.fence,
             started: false,
             counted: false,
         };
-        let (queue_pair, name, label) = (self.number, work.work, work.label);
-        requester.next = requester.next.plus(packets);
-        let handle = device.sends.push(&mut requester.queue, work);
-        if !requester.cursor.is_some() {
-            requester.cursor = handle;
-            requester.packet = 0;
+        let (queue_pair, name, label) = (shared.number, work.work, work.label);
+        self.next = self.next.plus(packets);
+        let handle = device.sends.push(&mut self.queue, work);
+        if !self.cursor.is_some() {
+            self.cursor = handle;
+            self.packet = 0;
         }
         cx.emit(device.component, || Event::WorkPosted { queue_pair, work: name, length, label });
-        self.mark_data_ready(device);
+        shared.mark_data_ready(device);
         Ok(())
     }
 
     /// The length of the message, or why it cannot be posted.
-    fn check_request(&self, device: &Device, request: &SendRequest) -> Result<u32, PostError> {
+    fn check_request(
+        &self,
+        shared: &Shared,
+        device: &Device,
+        request: &SendRequest,
+    ) -> Result<u32, PostError> {
         let not_possible = |reason| PostError::NotPossible { operation: request.operation.name(), reason };
-        if self.requester.queue.len() >= self.send_depth {
-            return Err(PostError::Full { depth: self.send_depth });
+        if self.queue.len() >= shared.send_depth {
+            return Err(PostError::Full { depth: shared.send_depth });
         }
-        if request.gather.len() > usize::from(self.gather_max) {
-            let (asked, limit) = (request.gather.len(), u32::from(self.gather_max));
+        if request.gather.len() > usize::from(shared.gather_max) {
+            let (asked, limit) = (request.gather.len(), u32::from(shared.gather_max));
             return Err(PostError::TooManyEntries { asked, limit });
         }
-        match (self.service, &request.operation) {
+        match (shared.service, &request.operation) {
             (Service::Datagram, Operation::Send | Operation::SendImmediate(_))
                 if request.target.is_some() => {}
             (Service::Datagram, Operation::Send | Operation::SendImmediate(_)) => {
@@ -234,15 +239,15 @@ impl QueuePair {
             Some(_) if request.operation.reads() => {
                 return Err(not_possible("inline data cannot be an answer's place"));
             }
-            Some(data) if data.len() > usize::from(self.inline_max) => {
-                let (length, limit) = (data.len(), u32::from(self.inline_max));
+            Some(data) if data.len() > usize::from(shared.inline_max) => {
+                let (length, limit) = (data.len(), u32::from(shared.inline_max));
                 return Err(PostError::InlineTooLong { length, limit });
             }
             Some(data) => data.len() as u64,
             None => total(&request.gather),
         };
-        let limit = match self.service {
-            Service::Datagram => u64::from(device.config.ports[usize::from(self.port)].mtu.bytes()),
+        let limit = match shared.service {
+            Service::Datagram => u64::from(device.config.ports[usize::from(shared.port)].mtu.bytes()),
             _ => MESSAGE_MAX,
         };
         if length > limit {
@@ -257,92 +262,93 @@ impl QueuePair {
     /// The next request packet, if one may go now.
     pub(crate) fn transmit_request<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         out: &mut Vec<u8>,
         slot: &mut Option<Transmit>,
     ) -> bool {
-        let sent = self.send_next(device, cx, out, slot);
+        let sent = self.send_next(shared, device, cx, out, slot);
         // Held up behind packets that did not ask for an answer: the clock must find out about them.
-        if !sent && self.requester.is_waiting() && !self.deadlines.is_set(Timer::Acknowledgement) {
-            self.arm_acknowledgement(device, cx.now);
+        if !sent && self.is_waiting() && !shared.deadlines.is_set(Timer::Acknowledgement) {
+            self.arm_acknowledgement(shared, device, cx.now);
         }
         sent
     }
 
     fn send_next<M: Memory, S: Sink>(
         &mut self,
+        shared: &mut Shared,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         out: &mut Vec<u8>,
         slot: &mut Option<Transmit>,
     ) -> bool {
         loop {
-            if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
+            if !matches!(shared.state, State::ReadyToSend | State::SendQueueDrain) {
                 return false;
             }
-            if self.deadlines.is_set(Timer::ReceiverNotReady) {
+            if shared.deadlines.is_set(Timer::ReceiverNotReady) {
                 return false;
             }
-            if self.requester.scoreboard.is_some()
-                && let Some(sent) = self.resend_lost(device, cx, out, slot)
+            if self.scoreboard.is_some()
+                && let Some(sent) = self.resend_lost(shared, device, cx, out, slot)
             {
                 return sent;
             }
-            let handle = self.requester.cursor;
+            let handle = self.cursor;
             if !handle.is_some() {
                 return false;
             }
             let work = device.sends.get(handle);
             if !work.started {
-                if self.state == State::SendQueueDrain {
+                if shared.state == State::SendQueueDrain {
                     return false;
                 }
                 if work.operation.is_local() {
-                    if handle != self.requester.queue.front() {
+                    if handle != self.queue.front() {
                         return false;
                     }
-                    self.execute_local(device, cx);
+                    self.execute_local(shared, device, cx);
                     continue;
                 }
-                if let Err(status) = self.check_local_memory(device, cx, handle) {
-                    self.fail_unsent(device, cx, handle, status);
+                if let Err(status) = shared.check_local_memory(device, cx, handle) {
+                    self.fail_unsent(shared, device, cx, handle, status);
                     return false;
                 }
             }
-            if !self.may_send(device, device.sends.get(handle)) {
+            if !self.may_send(shared, device, device.sends.get(handle)) {
                 return false;
             }
-            let packet = self.requester.packet;
-            return self.build_request::<false, _, _>(device, cx, handle, packet, out, slot);
+            let packet = self.packet;
+            return self.build_request::<false, _, _>(shared, device, cx, (handle, packet), out, slot);
         }
     }
 
     /// Whether the next packet of `work` may go: window, READ depth, fence, credits.
     #[inline]
-    fn may_send(&self, device: &Device, work: &SendWork) -> bool {
-        if !self.is_reliable() {
+    fn may_send(&self, shared: &Shared, device: &Device, work: &SendWork) -> bool {
+        if !shared.is_reliable() {
             return true;
         }
-        let requester = &self.requester;
         // Both are on the same side of each other, so the plain difference is right up to the whole space.
-        let psn = work.first.plus(requester.packet);
-        let in_flight = psn.value().wrapping_sub(requester.unacked.value()) & Psn::MASK;
+        let psn = work.first.plus(self.packet);
+        let in_flight = psn.value().wrapping_sub(self.unacked.value()) & Psn::MASK;
         if in_flight >= device.unacked_max {
             return false;
         }
-        if let Some(window) = self.control.window()
-            && u64::from(self.in_network(in_flight)) * u64::from(self.mtu.bytes()) >= window.0
+        if let Some(window) = shared.control.window()
+            && u64::from(self.in_network(in_flight)) * u64::from(shared.mtu.bytes()) >= window.0
         {
             return false;
         }
-        if work.fence && requester.reads > 0 && !work.counted {
+        if work.fence && self.reads > 0 && !work.counted {
             return false;
         }
         if work.operation.reads() && !work.counted {
             // Its answers take the sequence numbers up to its end: all of them must fit the window.
-            let takes = work.packets - requester.packet;
-            if requester.reads >= u16::from(requester.reads_max) || in_flight + takes > Psn::WINDOW {
+            let takes = work.packets - self.packet;
+            if self.reads >= u16::from(self.reads_max) || in_flight + takes > Psn::WINDOW {
                 return false;
             }
         }
@@ -355,12 +361,12 @@ impl QueuePair {
 
     /// Whether the peer has not said that it has a receive for this message.
     fn is_beyond_credit(&self, work: &SendWork) -> bool {
-        Psn::new(work.message).is_after(Psn::new(self.requester.credit_limit))
+        Psn::new(work.message).is_after(Psn::new(self.credit_limit))
     }
 
     /// Whether the work behind the cursor cannot start before all in front of it is acknowledged.
     pub(super) fn next_must_wait(&self, device: &Device) -> bool {
-        let next = device.sends.next(self.requester.cursor);
+        let next = device.sends.next(self.cursor);
         if !next.is_some() {
             return true;
         }
@@ -369,6 +375,297 @@ impl QueuePair {
         work.operation.is_local() || uses_credits && self.is_beyond_credit(work)
     }
 
+    /// A request that cannot be sent fails, in its turn.
+    fn fail_unsent<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        handle: Handle,
+        status: Status,
+    ) {
+        if shared.is_reliable() {
+            // It fails in its turn: what was sent before it is answered first.
+            if handle != self.queue.front() {
+                return;
+            }
+            self.fail_request(shared, device, cx, status);
+            return;
+        }
+        let work = device.sends.pop(&mut self.queue).expect("the cursor is at the front of a UC or UD queue");
+        let kind = work.operation.completion_kind();
+        shared.complete_send(
+            device,
+            cx,
+            Completion { work: work.work, status, kind, queue_pair: shared.number, ..Completion::EMPTY },
+        );
+        shared.set_state(device, cx, State::SendQueueError);
+        self.flush(shared, device, cx);
+    }
+
+    /// Work that never goes to the wire: done when all before it is.
+    fn execute_local<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
+        let work = device.sends.get(self.queue.front());
+        let done = match work.operation {
+            Operation::BindWindow(bind) => {
+                device.regions.bind(shared.domain, shared.number, &bind).map(|_| ())
+            }
+            Operation::LocalInvalidate(key) => device.regions.invalidate(key, shared.domain, shared.number),
+            _ => unreachable!("only local work is executed locally"),
+        };
+        if done.is_err() {
+            self.fail_request(shared, device, cx, Status::WindowBind);
+            return;
+        }
+        self.cursor = device.sends.next(self.queue.front());
+        self.packet = 0;
+        self.complete_front(shared, device, cx);
+    }
+
+    /// Builds a packet: the one at the cursor, which moves on, or one that is sent `AGAIN` by itself. `false` when its
+    /// memory is gone: the work has failed then.
+    #[inline]
+    pub(super) fn build_request<const AGAIN: bool, M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        (handle, packet): (Handle, u32),
+        out: &mut Vec<u8>,
+        slot: &mut Option<Transmit>,
+    ) -> bool {
+        let work = device.sends.get(handle);
+        let (mtu, psn, label) = (shared.mtu, work.first.plus(packet), work.label);
+        let offset = packet * mtu.bytes();
+        let carries = if work.operation.reads() {
+            0
+        } else {
+            (work.length - offset).min(max_payload(shared.service, mtu))
+        };
+        let ends = work.operation.reads() || packet + 1 == work.packets;
+        let payload = match &work.inline {
+            Some(data) => {
+                out.extend_from_slice(&data[offset as usize..][..carries as usize]);
+                OutboundPayload::Bytes(carries)
+            }
+            None => {
+                match gather(&device.regions, cx.memory, &work.gather, shared.domain, offset, carries, out) {
+                    Ok(payload) => payload,
+                    Err(_) => {
+                        self.fail_unsent(shared, device, cx, handle, Status::LocalProtection);
+                        return false;
+                    }
+                }
+            }
+        };
+        let mut headers = self.request_headers(shared, device, work, packet, ends);
+        headers.bth.ack_request |= AGAIN;
+        let route = work.datagram.as_ref().map_or(shared.route, |datagram| datagram.0);
+        let (starts, name, packets) = (!work.started, work.work, work.packets);
+        let read_from = if S::DETAIL { work.read_address(offset) } else { None };
+        if starts {
+            let (queue_pair, first) = (shared.number, psn);
+            cx.emit(device.component, || Event::WorkStarted { queue_pair, work: name, first, packets });
+        }
+        if let Some(address) = read_from.filter(|_| carries > 0) {
+            let (queue_pair, length) = (shared.number, carries);
+            cx.emit_detail(device.component, || Event::DataGathered { queue_pair, psn, address, length });
+        }
+        let takes = if ends { packets - packet } else { 1 };
+        if AGAIN {
+            self.note_resent(shared, device, cx, psn, takes);
+        } else {
+            self.advance(shared, device, cx, handle, ends, headers.bth.ack_request);
+        }
+        let id = PacketId {
+            queue_pair: shared.number,
+            psn,
+            transmission: if self.was_sent(psn) { self.transmission } else { 0 },
+            opcode: headers.bth.opcode as u8,
+        };
+        if !AGAIN {
+            self.note_sent(shared, device, cx, psn, takes, headers.bth.ack_request);
+        }
+        let gathers = shared.control.wants_telemetry() && carries > 0 && shared.is_reliable();
+        if !shared.control.is_none() {
+            let added = if gathers { TELEMETRY_ROOM.length() } else { 0 };
+            shared.pace(device, cx, wire_bytes(&headers, added, carries));
+        }
+        let extension = if gathers { Some(boxed(slot, TELEMETRY_ROOM)) } else { None };
+        *slot = Some(Transmit {
+            network: route.network,
+            headers,
+            extension,
+            payload,
+            priority: route.priority,
+            packet: id,
+            label,
+        });
+        true
+    }
+
+    /// Moves the cursor past the packet that was just built.
+    fn advance<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        handle: Handle,
+        ends: bool,
+        ack_request: bool,
+    ) {
+        let work = device.sends.get_mut(handle);
+        work.started = true;
+        if work.operation.reads() && !work.counted {
+            work.counted = true;
+            self.reads += 1;
+        }
+        self.since_request = if ack_request { 0 } else { self.since_request + 1 };
+        self.packet += 1;
+        if ends {
+            self.cursor = device.sends.next(handle);
+            self.packet = 0;
+            if !shared.is_reliable() {
+                self.complete_front(shared, device, cx);
+            }
+        }
+    }
+
+    /// Counts a packet that leaves and starts the clock of its acknowledgement.
+    fn note_sent<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &Context<'_, M, S>,
+        psn: Psn,
+        takes: u32,
+        ack_request: bool,
+    ) {
+        let after = psn.plus(takes);
+        if !shared.is_reliable() {
+            self.unacked = after;
+            self.sent = after;
+            return;
+        }
+        if self.was_sent(psn) {
+            device.counters.resent += 1;
+        } else if ack_request
+            && takes == 1
+            && (shared.control.wants_round_trips() || shared.recovery.is_selective())
+        {
+            // Only what is answered at once: waiting for a later packet to ask, or for all of a READ, is not delay.
+            let in_flight = psn.value().wrapping_sub(self.unacked.value()) & Psn::MASK;
+            let samples = self.samples.get_or_insert_with(|| Box::new(Samples::NONE));
+            samples.note(psn, cx.now, in_flight);
+        }
+        if !self.was_sent(after.minus(1)) {
+            self.sent = after;
+        }
+        // IBTA 9.7.6.1.3: the clock runs for packets that ask. At a low rate those in between would only run it out.
+        if ack_request {
+            self.requested = after.minus(1);
+            if !shared.deadlines.is_set(Timer::Acknowledgement) {
+                self.arm_acknowledgement(shared, device, cx.now);
+            }
+        }
+    }
+
+    pub(crate) fn arm_acknowledgement(&mut self, shared: &mut Shared, device: &mut Device, now: Time) {
+        // While it waits for the peer's receive nothing is sent, so nothing can be late.
+        if shared.deadlines.is_set(Timer::ReceiverNotReady) {
+            return;
+        }
+        if let Some(span) = ack_timeout(self.timeout) {
+            let span = span * (1 << self.backoff);
+            device.timers.set(&mut shared.deadlines, shared.slot, Timer::Acknowledgement, now + span);
+        }
+    }
+
+    /// The oldest work fails, and the queue pair with it.
+    pub(crate) fn fail_request<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        status: Status,
+    ) {
+        if let Some(work) = device.sends.pop(&mut self.queue) {
+            let kind = work.operation.completion_kind();
+            let queue_pair = shared.number;
+            let completion = Completion { work: work.work, status, kind, queue_pair, ..Completion::EMPTY };
+            shared.complete_send(device, cx, completion);
+        }
+        if shared.state != State::Error {
+            self.enter_error(shared, device, cx);
+            shared.failure = Some(Failure::Requester);
+        }
+    }
+
+    /// Its part of the error state: everything queued comes back flushed, in order.
+    pub(super) fn enter_error<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
+        shared.set_state(device, cx, State::Error);
+        shared.deadlines.clear_all();
+        self.flush(shared, device, cx);
+    }
+
+    fn flush<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
+        while let Some(work) = device.sends.pop(&mut self.queue) {
+            shared.complete_send(device, cx, shared.flushed(work.work, work.operation.completion_kind()));
+        }
+        self.forget_all();
+        shared.deadlines.clear(Timer::Acknowledgement);
+        shared.deadlines.clear(Timer::ReceiverNotReady);
+    }
+
+    /// The oldest work is done.
+    pub(crate) fn complete_front<M: Memory, S: Sink>(
+        &mut self,
+        shared: &mut Shared,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
+        let work = device.sends.pop(&mut self.queue).expect("there is work at the front");
+        if work.counted {
+            self.reads -= 1;
+        }
+        if work.signaled {
+            let (kind, length) = (work.operation.completion_kind(), work.length);
+            let queue_pair = shared.number;
+            let completion = Completion { work: work.work, kind, length, queue_pair, ..Completion::EMPTY };
+            shared.complete_send(device, cx, completion);
+        }
+        self.check_drained(shared, device);
+    }
+
+    /// In the drained state, with nothing started left: say so once.
+    pub(crate) fn check_drained(&mut self, shared: &mut Shared, device: &mut Device) {
+        if shared.state != State::SendQueueDrain || !shared.notify_drained {
+            return;
+        }
+        let front = self.queue.front();
+        if !front.is_some() || !device.sends.get(front).started {
+            shared.notify_drained = false;
+            device.events.push_back(AsyncEvent::SendQueueDrained(shared.number));
+        }
+    }
+}
+
+impl Shared {
     /// Checks all local memory of a request before its first packet.
     fn check_local_memory<M: Memory, S: Sink>(
         &self,
@@ -403,258 +700,10 @@ impl QueuePair {
         });
         Ok(())
     }
-
-    /// A request that cannot be sent fails, in its turn.
-    fn fail_unsent<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        handle: Handle,
-        status: Status,
-    ) {
-        if self.is_reliable() {
-            // It fails in its turn: what was sent before it is answered first.
-            if handle != self.requester.queue.front() {
-                return;
-            }
-            self.fail_request(device, cx, status);
-            return;
-        }
-        let work = device
-            .sends
-            .pop(&mut self.requester.queue)
-            .expect("the cursor is at the front of a UC or UD queue");
-        let kind = work.operation.completion_kind();
-        self.complete_send(
-            device,
-            cx,
-            Completion { work: work.work, status, kind, queue_pair: self.number, ..Completion::EMPTY },
-        );
-        self.set_state(device, cx, State::SendQueueError);
-        self.flush_sends(device, cx);
-    }
-
-    /// Work that never goes to the wire: done when all before it is.
-    fn execute_local<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
-        let work = device.sends.get(self.requester.queue.front());
-        let done = match work.operation {
-            Operation::BindWindow(bind) => device.regions.bind(self.domain, self.number, &bind).map(|_| ()),
-            Operation::LocalInvalidate(key) => device.regions.invalidate(key, self.domain, self.number),
-            _ => unreachable!("only local work is executed locally"),
-        };
-        if done.is_err() {
-            self.fail_request(device, cx, Status::WindowBind);
-            return;
-        }
-        self.requester.cursor = device.sends.next(self.requester.queue.front());
-        self.requester.packet = 0;
-        self.complete_front(device, cx);
-    }
-
-    /// Builds a packet: the one at the cursor, which moves on, or one that is sent `AGAIN` by itself. `false` when its
-    /// memory is gone: the work has failed then.
-    #[inline]
-    pub(super) fn build_request<const AGAIN: bool, M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        handle: Handle,
-        packet: u32,
-        out: &mut Vec<u8>,
-        slot: &mut Option<Transmit>,
-    ) -> bool {
-        let work = device.sends.get(handle);
-        let (mtu, psn, label) = (self.mtu, work.first.plus(packet), work.label);
-        let offset = packet * mtu.bytes();
-        let carries =
-            if work.operation.reads() { 0 } else { (work.length - offset).min(max_payload(self, mtu)) };
-        let ends = work.operation.reads() || packet + 1 == work.packets;
-        let payload = match &work.inline {
-            Some(data) => {
-                out.extend_from_slice(&data[offset as usize..][..carries as usize]);
-                OutboundPayload::Bytes(carries)
-            }
-            None => {
-                match gather(&device.regions, cx.memory, &work.gather, self.domain, offset, carries, out) {
-                    Ok(payload) => payload,
-                    Err(_) => {
-                        self.fail_unsent(device, cx, handle, Status::LocalProtection);
-                        return false;
-                    }
-                }
-            }
-        };
-        let mut headers = self.request_headers(device, work, psn, packet, offset, ends);
-        headers.bth.ack_request |= AGAIN;
-        let route = work.datagram.as_ref().map_or(self.route, |datagram| datagram.0);
-        let (starts, name, packets) = (!work.started, work.work, work.packets);
-        let read_from = if S::DETAIL { work.read_address(offset) } else { None };
-        if starts {
-            let (queue_pair, first) = (self.number, psn);
-            cx.emit(device.component, || Event::WorkStarted { queue_pair, work: name, first, packets });
-        }
-        if let Some(address) = read_from.filter(|_| carries > 0) {
-            let (queue_pair, length) = (self.number, carries);
-            cx.emit_detail(device.component, || Event::DataGathered { queue_pair, psn, address, length });
-        }
-        let takes = if ends { packets - packet } else { 1 };
-        if AGAIN {
-            self.note_resent(device, cx, psn, takes);
-        } else {
-            self.advance(device, cx, handle, ends, headers.bth.ack_request);
-        }
-        let id = PacketId {
-            queue_pair: self.number,
-            psn,
-            transmission: if self.requester.was_sent(psn) { self.requester.transmission } else { 0 },
-            opcode: headers.bth.opcode as u8,
-        };
-        if !AGAIN {
-            self.note_sent(device, cx, psn, takes, headers.bth.ack_request);
-        }
-        let gathers = self.control.wants_telemetry() && carries > 0 && self.is_reliable();
-        if !self.control.is_none() {
-            let added = if gathers { TELEMETRY_ROOM.length() } else { 0 };
-            self.pace(device, cx, wire_bytes(&headers, added, carries));
-        }
-        let extension = if gathers { Some(boxed(slot, TELEMETRY_ROOM)) } else { None };
-        *slot = Some(Transmit {
-            network: route.network,
-            headers,
-            extension,
-            payload,
-            priority: route.priority,
-            packet: id,
-            label,
-        });
-        true
-    }
-
-    /// Moves the cursor past the packet that was just built.
-    fn advance<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        handle: Handle,
-        ends: bool,
-        ack_request: bool,
-    ) {
-        let work = device.sends.get_mut(handle);
-        work.started = true;
-        if work.operation.reads() && !work.counted {
-            work.counted = true;
-            self.requester.reads += 1;
-        }
-        self.requester.since_request = if ack_request { 0 } else { self.requester.since_request + 1 };
-        self.requester.packet += 1;
-        if ends {
-            self.requester.cursor = device.sends.next(handle);
-            self.requester.packet = 0;
-            if !self.is_reliable() {
-                self.complete_front(device, cx);
-            }
-        }
-    }
-
-    /// Counts a packet that leaves and starts the clock of its acknowledgement.
-    fn note_sent<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &Context<'_, M, S>,
-        psn: Psn,
-        takes: u32,
-        ack_request: bool,
-    ) {
-        let after = psn.plus(takes);
-        if !self.is_reliable() {
-            self.requester.unacked = after;
-            self.requester.sent = after;
-            return;
-        }
-        if self.requester.was_sent(psn) {
-            device.counters.resent += 1;
-        } else if ack_request
-            && takes == 1
-            && (self.control.wants_round_trips() || self.recovery.is_selective())
-        {
-            // Only what is answered at once: waiting for a later packet to ask, or for all of a READ, is not delay.
-            let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
-            let samples = self.requester.samples.get_or_insert_with(|| Box::new(Samples::NONE));
-            samples.note(psn, cx.now, in_flight);
-        }
-        if !self.requester.was_sent(after.minus(1)) {
-            self.requester.sent = after;
-        }
-        // IBTA 9.7.6.1.3: the clock runs for packets that ask. At a low rate those in between would only run it out.
-        if ack_request {
-            self.requester.requested = after.minus(1);
-            if !self.deadlines.is_set(Timer::Acknowledgement) {
-                self.arm_acknowledgement(device, cx.now);
-            }
-        }
-    }
-
-    pub(crate) fn arm_acknowledgement(&mut self, device: &mut Device, now: Time) {
-        // While it waits for the peer's receive nothing is sent, so nothing can be late.
-        if self.deadlines.is_set(Timer::ReceiverNotReady) {
-            return;
-        }
-        if let Some(span) = ack_timeout(self.requester.timeout) {
-            let span = span * (1 << self.requester.backoff);
-            device.timers.set(&mut self.deadlines, self.slot, Timer::Acknowledgement, now + span);
-        }
-    }
-
-    /// The oldest work fails, and the queue pair with it.
-    pub(crate) fn fail_request<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        status: Status,
-    ) {
-        if let Some(work) = device.sends.pop(&mut self.requester.queue) {
-            let kind = work.operation.completion_kind();
-            let queue_pair = self.number;
-            let completion = Completion { work: work.work, status, kind, queue_pair, ..Completion::EMPTY };
-            self.complete_send(device, cx, completion);
-        }
-        self.enter_error(device, cx, false);
-    }
-
-    /// The oldest work is done.
-    pub(crate) fn complete_front<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-    ) {
-        let work = device.sends.pop(&mut self.requester.queue).expect("there is work at the front");
-        if work.counted {
-            self.requester.reads -= 1;
-        }
-        if work.signaled {
-            let (kind, length) = (work.operation.completion_kind(), work.length);
-            let queue_pair = self.number;
-            let completion = Completion { work: work.work, kind, length, queue_pair, ..Completion::EMPTY };
-            self.complete_send(device, cx, completion);
-        }
-        self.check_drained(device);
-    }
-
-    /// In the drained state, with nothing started left: say so once.
-    pub(crate) fn check_drained(&mut self, device: &mut Device) {
-        if self.state != State::SendQueueDrain || !self.notify_drained {
-            return;
-        }
-        let front = self.requester.queue.front();
-        if !front.is_some() || !device.sends.get(front).started {
-            self.notify_drained = false;
-            device.events.push_back(AsyncEvent::SendQueueDrained(self.number));
-        }
-    }
 }
 
-fn max_payload(queue_pair: &QueuePair, mtu: Mtu) -> u32 {
-    match queue_pair.service {
+fn max_payload(service: Service, mtu: Mtu) -> u32 {
+    match service {
         // A datagram is one packet, as long as the port allows: the post checked that.
         Service::Datagram => u32::MAX,
         _ => mtu.bytes(),
