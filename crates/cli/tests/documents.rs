@@ -152,7 +152,7 @@ fn lesson_8_shows_what_is_printed() {
 
 #[test]
 fn every_link_of_a_document_leads_to_a_file() {
-    let folders = ["", "docs", "docs/lessons", "docs/notebook"];
+    let folders = ["", "docs", "docs/architecture", "docs/lessons", "docs/notebook"];
     let mut links = 0;
     for folder in folders.map(|folder| root().join(folder)) {
         for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_costs_as_much_as_the_islands_that_have_events_before_it() {
+    fn a_call_costs_as_much_as_the_groups_that_have_events_before_it() {
         let (mut together, mut apart) = (world(), world());
         together.network.use_one_calendar();
         apart.network.use_epochs();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn islands_come_once_each_in_their_order_when_they_are_due() {
+    fn groups_come_once_each_in_their_order_when_they_are_due() {
         let at = Time::from_ps;
         let mut ready = ReadyGroups::default();
         assert!(!ready.is_tracked());
