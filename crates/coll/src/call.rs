@@ -150,7 +150,7 @@ pub enum Counts {
 /// One call of a collective, as all ranks make it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Call {
-    /// What.
+    /// The collective.
     pub collective: Collective,
     /// How many elements.
     pub counts: Counts,

@@ -63,7 +63,7 @@ pub struct Connection {
 /// A step of a worker of the same rank that has to be over first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct After {
-    /// Whose.
+    /// The worker of the same rank.
     pub worker: u32,
     /// Its number.
     pub step: u64,

@@ -69,7 +69,7 @@ impl fmt::Display for Transport {
 /// How two ranks reach each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reach {
-    /// How.
+    /// The transport.
     pub transport: Transport,
     /// Why, in words.
     pub reason: String,

@@ -129,7 +129,7 @@ pub enum Event {
     },
     /// A packet left the NIC.
     PacketSent {
-        /// Which.
+        /// The packet.
         packet: PacketId,
         /// The queue pair it goes to.
         target: QueuePairNumber,
@@ -197,7 +197,7 @@ pub enum Event {
         queue_pair: QueuePairNumber,
         /// From which packet.
         psn: Psn,
-        /// Where.
+        /// Where the payload begins in memory.
         address: u64,
         /// How many bytes.
         length: u32,
@@ -215,7 +215,7 @@ pub enum Event {
     },
     /// A queue pair changed its state; the numbers are those of the verbs interface.
     StateChanged {
-        /// Which.
+        /// The queue pair that changed.
         queue_pair: QueuePairNumber,
         /// The old state.
         from: u8,
@@ -224,7 +224,7 @@ pub enum Event {
     },
     /// A requester was told that the target has no receive posted: it waits.
     ReceiverWait {
-        /// Which.
+        /// The queue pair that waits.
         queue_pair: QueuePairNumber,
         /// The sequence number that found no receive.
         psn: Psn,
@@ -233,11 +233,11 @@ pub enum Event {
     },
     /// A requester goes back to send again.
     Retransmitting {
-        /// Which.
+        /// The queue pair that goes back.
         queue_pair: QueuePairNumber,
         /// From which sequence number on.
         from: Psn,
-        /// Why.
+        /// What made it go back.
         reason: RetryReason,
     },
     /// Congestion control set another sending rate.
@@ -260,7 +260,7 @@ pub enum Event {
     },
     /// A switch marked a packet as having met congestion: the queue that it joined was long.
     Marked {
-        /// Which.
+        /// The packet that was marked.
         packet: SentPacket,
         /// The port it will leave by.
         port: Port,
@@ -269,13 +269,13 @@ pub enum Event {
     },
     /// A switch threw a packet away.
     DroppedBySwitch {
-        /// Which.
+        /// The packet that was dropped.
         packet: SentPacket,
         /// The port it came in by.
         port: Port,
         /// Bytes on the wire, all framing counted.
         bytes: u32,
-        /// Why.
+        /// Why the switch dropped it.
         reason: SwitchDropReason,
     },
     /// A packet was lost on the link behind a port.

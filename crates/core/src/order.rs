@@ -24,7 +24,7 @@ use crate::time::Time;
 // The fields are compared from top to bottom: their order is the meaning of this type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Order {
-    /// When.
+    /// The time of the event.
     pub time: Time,
     /// Among events of the same moment, lower comes first.
     pub priority: u8,

@@ -32,9 +32,9 @@ pub enum ChakraError {
     /// It ends too soon, or is something else.
     #[error("it is no Chakra trace: {what} at byte {at}")]
     Damaged {
-        /// What.
+        /// What is wrong.
         what: &'static str,
-        /// Where.
+        /// The byte of the file at which it was noticed.
         at: usize,
     },
     /// A node does not say what it should.

@@ -33,7 +33,7 @@ pub struct JobSection {
     pub name: Option<String>,
     /// What is trained.
     pub model: ModelSection,
-    /// How.
+    /// Batches, formats and recomputation.
     pub training: TrainingSection,
     /// Spread how.
     pub parallel: ParallelSection,

@@ -126,7 +126,7 @@ impl Pace {
 /// Ranks on servers that are unlike the first.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Other {
-    /// Which.
+    /// Their numbers.
     pub ranks: Range<u32>,
     /// What they compute on.
     pub gpu: Gpu,
@@ -223,12 +223,12 @@ pub enum What {
     Collective(Collective),
     /// A message to another stage.
     Send {
-        /// Which.
+        /// The stage that receives.
         stage: u32,
     },
     /// A message from another stage.
     Receive {
-        /// Which.
+        /// The stage that sends.
         stage: u32,
     },
     /// Gradients to the servers that have the parameters.
@@ -242,7 +242,7 @@ pub enum What {
 /// Something said among ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Communication {
-    /// What.
+    /// The kind of operation.
     pub what: What,
     /// Among whom.
     pub scope: Scope,
@@ -349,7 +349,7 @@ pub struct StepGraph {
 /// Ranks of a graph that are unlike the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OtherRanks {
-    /// Which.
+    /// Their numbers.
     pub ranks: Range<u32>,
     /// The kind of their server: the same GPUs of those of a kind are alike.
     pub kind: u32,

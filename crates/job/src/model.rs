@@ -136,15 +136,15 @@ pub enum ModelError {
     /// A number is zero that cannot be.
     #[error("a model has at least one of `{key}`")]
     Zero {
-        /// Which.
+        /// The key, as files write it.
         key: &'static str,
     },
     /// A number is past its limit.
     #[error("{value} `{key}` are too many: {limit} is the limit")]
     TooMany {
-        /// Which.
+        /// The key, as files write it.
         key: &'static str,
-        /// How many.
+        /// The value that is too large.
         value: u128,
         /// How many there may be.
         limit: u64,

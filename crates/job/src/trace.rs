@@ -55,7 +55,7 @@ pub enum TraceWork {
     },
     /// A collective of a process group; all ranks where none is named.
     Collective {
-        /// What.
+        /// The collective.
         collective: Collective,
         /// Bytes of what each rank gives.
         bytes: Bytes,
@@ -64,14 +64,14 @@ pub enum TraceWork {
     },
     /// A message to a rank.
     Send {
-        /// To whom.
+        /// The rank that receives.
         to: u32,
         /// Its bytes.
         bytes: Bytes,
     },
     /// A message from a rank.
     Receive {
-        /// From whom.
+        /// The rank that sends.
         from: u32,
         /// Its bytes.
         bytes: Bytes,

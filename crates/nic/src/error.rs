@@ -40,7 +40,7 @@ pub enum VerbsError {
     Limit {
         /// What was asked for.
         what: &'static str,
-        /// How much.
+        /// The number that was asked for.
         asked: u64,
         /// How much there may be.
         limit: u64,
@@ -48,7 +48,7 @@ pub enum VerbsError {
     /// Memory that is to be registered is not there.
     #[error("{length} bytes at {address:#x} are not all mapped")]
     Fault {
-        /// Where.
+        /// Where the memory would begin.
         address: u64,
         /// How many bytes.
         length: u64,
@@ -90,7 +90,7 @@ pub enum VerbsError {
     /// An attribute has a value that cannot be.
     #[error("{value} is no value for {attribute}: {help}")]
     BadAttribute {
-        /// Which.
+        /// The attribute.
         attribute: Attribute,
         /// The value.
         value: u64,
@@ -117,7 +117,7 @@ pub enum PostError {
     /// Not in this state.
     #[error("queue pair {queue_pair} is in {state}: nothing can be posted to its {queue} queue")]
     State {
-        /// Which.
+        /// The queue pair.
         queue_pair: QueuePairNumber,
         /// Its state.
         state: State,
@@ -133,7 +133,7 @@ pub enum PostError {
     /// Too many scatter or gather entries.
     #[error("{asked} scatter or gather entries are more than the queue's {limit}")]
     TooManyEntries {
-        /// How many.
+        /// Entries of the request.
         asked: usize,
         /// How many there may be.
         limit: u32,
@@ -141,7 +141,7 @@ pub enum PostError {
     /// The message is too long: 2^31 bytes on connections, one packet on datagrams.
     #[error("a message of {length} bytes is longer than {limit}")]
     TooLong {
-        /// How long.
+        /// Bytes of the message.
         length: u64,
         /// How long it may be.
         limit: u64,
@@ -149,7 +149,7 @@ pub enum PostError {
     /// More inline data than the queue pair was made for.
     #[error("{length} inline bytes are more than the queue pair's {limit}")]
     InlineTooLong {
-        /// How many.
+        /// Inline bytes of the request.
         length: usize,
         /// How many there may be.
         limit: u32,
@@ -159,7 +159,7 @@ pub enum PostError {
     NotPossible {
         /// The operation.
         operation: &'static str,
-        /// Why not.
+        /// What rules it out.
         reason: &'static str,
     },
     /// The queue pair has a shared receive queue: receives go there.

@@ -144,7 +144,7 @@ impl HostLink {
 pub enum HostLinkKind {
     /// NVLinks, bundled.
     NvLink {
-        /// How many.
+        /// NVLinks between the two.
         links: u16,
     },
     /// The coherent link between a GPU and a CPU in one package.

@@ -261,7 +261,7 @@ pub enum BuildError {
     WrongCounts {
         /// The collective.
         collective: Collective,
-        /// Why.
+        /// What is wrong with the counts.
         reason: String,
     },
     /// Input and output cannot be the same memory.
@@ -283,7 +283,7 @@ pub enum BuildError {
     Impossible {
         /// The algorithm.
         algorithm: Algorithm,
-        /// Why.
+        /// Why the algorithm cannot run here.
         reason: String,
     },
 }

@@ -10,7 +10,7 @@ use crate::schedule::{Buffer, Connection, Peer};
 /// A step of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Whose.
+    /// The rank whose memory it is.
     pub rank: u32,
     /// Which of its workers.
     pub worker: u32,
@@ -41,7 +41,7 @@ pub enum CheckError {
     /// The call makes no sense.
     #[error("the call makes no sense: {reason}")]
     Call {
-        /// Why.
+        /// What is wrong with the call.
         reason: String,
     },
     /// No chunk fits into a connection.
@@ -91,7 +91,7 @@ pub enum CheckError {
     LeftOver {
         /// The step that sent the first of them.
         place: Place,
-        /// To whom.
+        /// The rank or switch that should have received it.
         to: Target,
         /// How many chunks are left.
         chunks: u32,
@@ -160,7 +160,7 @@ impl fmt::Display for Waiting {
 pub enum Awaited {
     /// A chunk.
     Chunk {
-        /// From whom.
+        /// The rank or switch that sent it.
         from: Target,
     },
     /// Room for a chunk.
@@ -170,7 +170,7 @@ pub enum Awaited {
     },
     /// The end of a step of the same rank.
     Step {
-        /// Whose.
+        /// The worker that does the step.
         worker: u32,
         /// Its number.
         step: u64,
@@ -296,7 +296,7 @@ pub enum Fault {
     },
     /// It waits for a step that does not exist.
     NoSuchStep {
-        /// Whose.
+        /// The worker that is waited for.
         worker: u32,
         /// Its number.
         step: u64,

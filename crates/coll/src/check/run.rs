@@ -63,7 +63,7 @@ pub(super) enum Waits {
 /// A step that was done, for those who want to see the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// Whose.
+    /// The rank that did the step.
     pub rank: u32,
     /// Which worker.
     pub worker: u32,
@@ -78,7 +78,7 @@ pub struct Done {
 /// What a run found out about a step that does not say everything about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inferred {
-    /// Whose.
+    /// The rank of the worker.
     pub rank: u32,
     /// Which worker.
     pub worker: u32,

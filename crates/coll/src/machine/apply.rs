@@ -21,7 +21,7 @@ pub enum ApplyError {
     /// A place is not memory, or not all of it, or ghosts and bytes are mixed.
     #[error("{place:?} is not {length} bytes of memory of one kind at {address:#x}")]
     Memory {
-        /// Which.
+        /// The buffer or slot.
         place: Place,
         /// Where it was said to be.
         address: u64,

@@ -19,7 +19,7 @@ use crate::schedule::Peer;
 pub enum Notice {
     /// What do you say about this operation?
     Ask(OperationId),
-    /// This.
+    /// The answer to [`Notice::Ask`].
     Answer(OperationId, Answer),
     /// The communicator is broken, and this is why.
     Verdict(Arc<Failure>),
@@ -126,13 +126,13 @@ pub enum Failure {
     /// The program of a rank stopped the communicator.
     #[error("rank {} aborted the communicator", by.0)]
     Aborted {
-        /// Which.
+        /// The rank whose program stopped it.
         by: Rank,
     },
     /// A rank is gone.
     #[error("{}", lost(*rank, cause, during.as_deref()))]
     Lost {
-        /// Which.
+        /// The rank that is gone.
         rank: Rank,
         /// What is known of it.
         cause: String,
@@ -142,11 +142,11 @@ pub enum Failure {
     /// What another rank found out, in its words.
     #[error("{text}")]
     Told {
-        /// Who.
+        /// The rank that reported it.
         by: Rank,
         /// Whose fault it is, where it is known.
         ranks: Vec<Rank>,
-        /// What.
+        /// The failure, in that rank's words.
         text: String,
     },
     /// A connection could not be made.

@@ -251,7 +251,7 @@ pub enum Output {
     Notice {
         /// To whom; `None` is everybody else.
         to: Option<Rank>,
-        /// What.
+        /// The message.
         notice: Box<Notice>,
     },
     /// An operation is over on this rank.

@@ -73,7 +73,7 @@ pub enum LabError {
     Wrong {
         /// Of which operation.
         operation: u64,
-        /// How many.
+        /// Bytes that are wrong.
         bytes: u64,
     },
 }

@@ -65,7 +65,7 @@ pub enum Out {
     },
     /// Too many ranks for a connection from each to each.
     TooManyPeers {
-        /// How many.
+        /// Ranks that are too many.
         ranks: u32,
         /// What the algorithm takes.
         limit: u32,
@@ -159,7 +159,7 @@ impl fmt::Display for Out {
 /// What of a call the conditions look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
-    /// What.
+    /// The collective.
     pub collective: Collective,
     /// Of what type.
     pub dtype: DataType,

@@ -50,7 +50,7 @@ pub struct Cell {
 /// What is asked: a call without its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What.
+    /// The collective.
     pub collective: Collective,
     /// The bytes of the largest buffer, as [`Call::bytes`] counts them.
     pub bytes: Bytes,

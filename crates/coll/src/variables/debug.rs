@@ -86,7 +86,7 @@ impl Subsystem {
 /// How much is told, and of what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Debug {
-    /// How much.
+    /// How much is logged.
     pub level: DebugLevel,
     subsystems: u32,
 }

@@ -65,7 +65,7 @@ pub struct Declaration {
     pub default: &'static str,
     /// What it does.
     pub text: &'static str,
-    /// Where.
+    /// Where the variable has an effect.
     pub places: &'static [Place],
 }
 

@@ -38,7 +38,7 @@ pub struct WindowId(pub u32);
 pub struct WindowHandle {
     /// Its first byte.
     pub address: u64,
-    /// How many.
+    /// Bytes of the window.
     pub length: Bytes,
     /// The key for writing to it, and for reading where that is allowed.
     pub key: Key,
@@ -69,35 +69,35 @@ pub struct Reserved {
 pub enum Rma {
     /// Write to a peer's window and say nothing. NCCL has no such call; a later signal to the peer tells of it too.
     Put {
-        /// To whom.
+        /// The rank it is written to.
         peer: Rank,
         /// From this rank's part of a window.
         from: At,
         /// To the peer's part of a window.
         to: At,
-        /// How much.
+        /// Bytes to write.
         bytes: Bytes,
     },
     /// Read from a peer's window. NCCL has no such call.
     Get {
-        /// From whom.
+        /// The rank it is read from.
         peer: Rank,
         /// From the peer's part of a window.
         from: At,
         /// To this rank's part of a window.
         to: At,
-        /// How much.
+        /// Bytes to read.
         bytes: Bytes,
     },
     /// Write to a peer's window, then signal.
     PutSignal {
-        /// To whom.
+        /// The rank it is written to.
         peer: Rank,
         /// From this rank's part of a window.
         from: At,
         /// To the peer's part of a window.
         to: At,
-        /// How much.
+        /// Bytes to write.
         bytes: Bytes,
         /// Zero.
         reserved: Reserved,
@@ -116,7 +116,7 @@ pub enum Rma {
 /// Signals to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Awaited {
-    /// From whom.
+    /// The rank that signals.
     pub peer: Rank,
     /// How many more.
     pub count: u32,
@@ -131,7 +131,7 @@ pub enum WindowError {
     /// Something that has to be zero is not.
     #[error("{what} is {value}: it must be 0 in this version")]
     NotZero {
-        /// What.
+        /// The argument.
         what: &'static str,
         /// Its value.
         value: u32,
@@ -179,7 +179,7 @@ pub enum WindowError {
     /// A wait for nothing.
     #[error("a wait for 0 signals from rank {}: it must be at least 1", peer.0)]
     NoSignals {
-        /// From whom.
+        /// The rank whose signals are awaited.
         peer: Rank,
     },
     /// A window that an operation uses cannot go.
@@ -197,17 +197,17 @@ pub enum WindowError {
     /// A work request was refused.
     #[error("rank {}: {error}", peer.0)]
     Post {
-        /// For whom.
+        /// The rank the work is for.
         peer: Rank,
-        /// Why.
+        /// Why the NIC refused it.
         error: PostError,
     },
     /// A work request failed.
     #[error("rank {}: {status} ({})", peer.0, status.verbs_name())]
     Failed {
-        /// For whom.
+        /// The rank the work was for.
         peer: Rank,
-        /// How.
+        /// The status of its completion.
         status: Status,
     },
 }

@@ -14,17 +14,17 @@ pub enum ReadError {
     /// It is no XML.
     #[error("line {line}, column {column}: {reason}")]
     Xml {
-        /// Where.
+        /// The line, from 1.
         line: u32,
         /// Where in the line.
         column: u32,
-        /// Why.
+        /// What the XML reader says.
         reason: String,
     },
     /// It is XML, but no algorithm.
     #[error("line {line}: {place}{reason}")]
     Wrong {
-        /// Where.
+        /// The line, from 1.
         line: u32,
         /// The GPU, thread block and step, as far as there are.
         place: String,
@@ -54,11 +54,11 @@ pub enum WriteError {
     /// It has more of something than MSCCL allows.
     #[error("rank {rank} needs {many} {what}, and MSCCL allows {most}: {advice}")]
     TooMany {
-        /// Whose.
+        /// The rank.
         rank: u32,
-        /// How many.
+        /// The number that is too large.
         many: usize,
-        /// Of what.
+        /// What there are too many of.
         what: &'static str,
         /// How many are allowed.
         most: usize,

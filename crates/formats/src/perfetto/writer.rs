@@ -51,7 +51,7 @@ mod event {
 pub(super) struct Slice {
     /// From when, in picoseconds.
     pub(super) from: u64,
-    /// Until when.
+    /// The end.
     pub(super) to: u64,
     /// What it was.
     pub(super) name: String,

@@ -13,7 +13,7 @@ pub enum ParallelError {
     /// A dimension of no ranks.
     #[error("`{key}` is at least 1")]
     Zero {
-        /// Which.
+        /// The key, as files write it.
         key: &'static str,
     },
     /// A number past its limit.
@@ -21,7 +21,7 @@ pub enum ParallelError {
     TooMany {
         /// What there are so many of.
         what: &'static str,
-        /// How many.
+        /// The value that is too large.
         value: u128,
         /// How many there may be.
         limit: u64,
@@ -58,7 +58,7 @@ pub enum ParallelError {
         value: u64,
         /// What it should divide.
         number: u64,
-        /// Of what.
+        /// The thing that this is a number of.
         what: &'static str,
         /// The nearest that do.
         would: String,

@@ -32,7 +32,7 @@ use crate::parallel::{Axis, Group, Scope};
 /// What a communication takes once all have come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Price {
-    /// How long.
+    /// From the last rank's entry to the end.
     pub time: Span,
     /// Multiprocessors of each GPU that it runs on, in parts of 1,000.
     pub permille: u32,
@@ -89,7 +89,7 @@ pub enum NoPrice {
     /// Nothing moves, and not everybody is through: a mistake in the graph.
     #[error("the step is stalled: rank {rank} waits in {what}")]
     Stalled {
-        /// Who.
+        /// The rank that waits.
         rank: u32,
         /// For what.
         what: String,

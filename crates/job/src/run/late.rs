@@ -18,7 +18,7 @@ pub(super) struct Wait {
     pub(super) ticket: Ticket,
     /// The worker that came last.
     pub(super) last: u32,
-    /// How long.
+    /// The length of the wait.
     pub(super) span: Span,
 }
 

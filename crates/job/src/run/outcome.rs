@@ -49,7 +49,7 @@ impl Breakdown {
 /// The rank for which the others wait longest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Straggler {
-    /// Which.
+    /// The rank.
     pub rank: Rank,
     /// How many ranks are like it, itself included: one where every rank is run.
     pub alike: u32,

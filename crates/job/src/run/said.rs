@@ -34,7 +34,7 @@ pub struct Said {
 /// A communication that kept a rank longest, from its coming to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Worst {
-    /// How long.
+    /// From the rank's entry to the end.
     pub total: Span,
     /// Of that, until the last one had come.
     pub waited: Span,

@@ -11,7 +11,7 @@ use crate::graph::{Communication, Pass, Stream, Work};
 /// An operation of a rank, and when it ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RankSpan {
-    /// Whose.
+    /// The rank that ran it.
     pub rank: Rank,
     /// Which step of the job it belongs to.
     pub step: u32,

@@ -14,7 +14,7 @@ use crate::parallel::{Axis, Coordinates};
 /// A rank that is unlike the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Special {
-    /// Which.
+    /// The rank.
     pub rank: Rank,
     /// What it takes for what others do in 1,000.
     pub permille: u32,

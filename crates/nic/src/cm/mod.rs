@@ -62,7 +62,7 @@ pub enum Event {
     Rejected {
         /// The connection, which is over.
         connection: ConnectionId,
-        /// Why.
+        /// The reason in the REJ.
         reason: RejectReason,
         /// What the peer's application says about it.
         private: Vec<u8>,

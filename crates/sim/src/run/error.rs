@@ -28,7 +28,7 @@ pub enum RunError {
         from: u32,
         /// The receiver.
         to: u32,
-        /// Why not.
+        /// Why the NIC refused it.
         reason: PostError,
     },
     /// What ranks do together did not come to its end.
@@ -52,7 +52,7 @@ pub enum RunError {
         place(*.first, .waiting)
     )]
     Unfinished {
-        /// How many.
+        /// Flows that did not finish.
         unfinished: usize,
         /// Of how many.
         flows: usize,

@@ -27,7 +27,7 @@ const CHANNELS_MAX: u32 = 64;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveSection {
-    /// What.
+    /// The collective.
     pub kind: Written<Collective>,
     /// Bytes of the largest buffer, as nccl-tests counts them; one size, or several.
     #[serde(default)]

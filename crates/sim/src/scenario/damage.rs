@@ -14,7 +14,7 @@ pub(crate) enum Damage {
     NvLinks {
         /// The GPU, by its number in the server.
         gpu: u32,
-        /// How many.
+        /// NVLinks that are down.
         down: u16,
     },
     /// PCIe of a device trained to less.
@@ -101,11 +101,11 @@ impl Damage {
 pub(crate) struct DamageSection {
     /// The server.
     pub(crate) node: u32,
-    /// What.
+    /// The damage.
     pub(crate) damage: Damage,
     /// From when on.
     pub(crate) at: Span,
-    /// Until when.
+    /// When it ends; never if `None`.
     pub(crate) until: Option<Span>,
 }
 

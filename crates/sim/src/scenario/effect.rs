@@ -18,7 +18,7 @@ use super::{Fidelity, Scenario, Topology, TransportName};
 pub struct Inert {
     /// The key, such as `nic.control` or `env.NCCL_IB_TC`.
     pub key: String,
-    /// Why.
+    /// The reason.
     pub why: WhyInert,
 }
 

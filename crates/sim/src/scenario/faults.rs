@@ -22,7 +22,7 @@ const WHOLE: f64 = 1e6;
 pub enum FaultSection {
     /// Nothing gets through a link.
     LinkDown {
-        /// Which.
+        /// The link, by the names of its ends.
         link: LinkName,
         /// When it goes down.
         #[serde(default = "at_once")]
@@ -36,7 +36,7 @@ pub enum FaultSection {
     },
     /// A link goes down and comes back, over and over.
     Flap {
-        /// Which.
+        /// The link, by the names of its ends.
         link: LinkName,
         /// When it first goes down.
         #[serde(default = "at_once")]
@@ -54,7 +54,7 @@ pub enum FaultSection {
     },
     /// A link loses packets.
     Loss {
-        /// Which.
+        /// The link, by the names of its ends.
         link: LinkName,
         /// How likely for each packet.
         chance: f64,
@@ -80,7 +80,7 @@ pub enum FaultSection {
     },
     /// A link flips bits, and the frame check at its far end notices.
     BitErrors {
-        /// Which.
+        /// The link, by the names of its ends.
         link: LinkName,
         /// How likely for each bit.
         chance: f64,
@@ -93,7 +93,7 @@ pub enum FaultSection {
     },
     /// A link runs at a part of its rate.
     SlowLink {
-        /// Which.
+        /// The link, by the names of its ends.
         link: LinkName,
         /// How much of its rate is left.
         share: f64,
@@ -106,7 +106,7 @@ pub enum FaultSection {
     },
     /// A NIC sends and takes in at a part of its rate.
     SlowNic {
-        /// Whose.
+        /// The host whose NIC it is.
         host: HostName,
         /// How much of its rate is left.
         share: f64,
@@ -182,15 +182,15 @@ pub enum FaultSection {
         /// What the driver calls it.
         #[serde(default = "off_the_bus")]
         xid: u32,
-        /// When.
+        /// When it is lost.
         #[serde(default = "at_once")]
         at: Written<Span>,
     },
     /// A server crashes.
     Crash {
-        /// Which.
+        /// The server that crashes.
         node: u32,
-        /// When.
+        /// When it crashes.
         #[serde(default = "at_once")]
         at: Written<Span>,
     },
@@ -213,7 +213,7 @@ pub enum FaultSection {
     },
     /// A host sends pause frames without end.
     PauseStorm {
-        /// Which.
+        /// The host that pauses.
         host: HostName,
         /// When it begins.
         #[serde(default = "at_once")]

@@ -28,9 +28,9 @@ pub(crate) enum Slowed {
     },
     /// Something inside a server.
     Server {
-        /// Which.
+        /// The server.
         node: u32,
-        /// What.
+        /// The damage.
         damage: Damage,
         /// The first of its GPUs and of its ports.
         first: [u32; 2],

@@ -23,7 +23,7 @@ pub enum Topology {
     Unsaid,
     /// All hosts on one switch.
     SingleSwitch {
-        /// How many.
+        /// Hosts on the switch.
         hosts: u32,
     },
     /// Leaves that each join hosts, and spines that join the leaves.

@@ -236,7 +236,7 @@ pub enum CaptureError {
     Read {
         /// How far it went.
         offset: u64,
-        /// Why.
+        /// What reading failed with.
         source: io::Error,
     },
     /// The file cannot be written.

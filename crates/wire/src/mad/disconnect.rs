@@ -99,7 +99,7 @@ pub struct Reject {
     pub about: u8,
     /// How many bytes of `info` are meant, seven bits.
     pub info_length: u8,
-    /// Why.
+    /// The reason code.
     pub reason: RejectReason,
     /// More on the reason.
     pub info: [u8; 72],

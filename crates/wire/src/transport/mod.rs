@@ -152,7 +152,7 @@ pub enum Extended {
         placement: u8,
         /// Bits 5-4: 0 the range of the RETH, 1 the whole region.
         selectivity: u8,
-        /// Where.
+        /// The range to flush.
         reth: Reth,
     },
     /// The 16 reserved bytes of a congestion notification.

@@ -13,7 +13,7 @@ use super::team::{Team, Turn};
 
 /// What holds for all passes.
 pub(crate) struct Terms<'a> {
-    /// How often.
+    /// Passes of each contestant.
     pub(crate) repeat: usize,
     /// How long each turn takes, about.
     pub(crate) seconds: f64,

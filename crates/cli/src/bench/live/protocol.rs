@@ -83,7 +83,7 @@ pub(crate) enum Answer {
     },
     /// It went wrong.
     Error {
-        /// How.
+        /// What went wrong, in words.
         error: String,
     },
 }

@@ -101,9 +101,9 @@ pub enum NetError {
     /// A work request failed.
     #[error("{status} ({}) on queue pair {queue_pair}", status.verbs_name())]
     Status {
-        /// How.
+        /// The status of the completion.
         status: railnet_nic::Status,
-        /// Where.
+        /// The queue pair it completed on.
         queue_pair: QueuePairNumber,
     },
     /// A clear-to-send that no receiver writes.
@@ -117,7 +117,7 @@ pub enum NetError {
     /// A completion that does not fit what was asked for: no rank of the job sent it.
     #[error("{found} arrived on queue pair {queue_pair} in place of {expected}")]
     Unexpected {
-        /// Where.
+        /// The queue pair it came on.
         queue_pair: QueuePairNumber,
         /// What it was.
         found: String,

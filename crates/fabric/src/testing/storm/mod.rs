@@ -100,7 +100,7 @@ pub enum Sabotage {
     LosePacketSilently,
     /// A switch accounts buffer space that no packet uses.
     ForgetMemory {
-        /// How much.
+        /// Bytes that stay accounted.
         bytes: u64,
     },
     /// A packet stays in the arena.

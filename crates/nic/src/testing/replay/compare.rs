@@ -21,7 +21,7 @@ pub(super) struct Answer {
 /// A field that is not the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// Which.
+    /// The name of the field.
     pub field: &'static str,
     /// As it was recorded.
     pub recorded: String,

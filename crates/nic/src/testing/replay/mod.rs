@@ -56,9 +56,9 @@ pub enum ReplayError {
     TooLarge {
         /// Of which queue pair.
         queue_pair: railnet_core::QueuePairNumber,
-        /// What.
+        /// The resource.
         what: &'static str,
-        /// How much.
+        /// The number that the requests need.
         asked: u64,
         /// How much there may be.
         limit: u64,

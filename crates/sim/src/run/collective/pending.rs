@@ -10,19 +10,19 @@ pub(crate) const TOKEN: u32 = 1 << 31;
 pub(super) enum Pending {
     /// A rank makes its next call.
     Call {
-        /// Who.
+        /// The member that calls.
         member: u32,
     },
     /// A rank makes connections for its next calls.
     Prepare {
-        /// Who.
+        /// The member that will call.
         member: u32,
     },
     /// A piece of work, in so many parts.
     Work {
-        /// Whose.
+        /// The member whose work it is.
         member: u32,
-        /// Which.
+        /// The work, by the machine's name for it.
         work: WorkId,
         /// Parts that are not over.
         parts: u32,
@@ -82,14 +82,14 @@ pub(super) enum Pending {
     PutOut {
         /// Of which pair.
         pair: u32,
-        /// Which.
+        /// The layer whose block it is.
         layer: u32,
     },
     /// The blocks of a layer are posted.
     Put {
         /// Of which pair.
         pair: u32,
-        /// Which.
+        /// The layer whose block it is.
         layer: u32,
     },
     /// A block that was put is on its way from the NIC to memory.
