@@ -7,6 +7,7 @@ use crate::model::buffer::IngressUsage;
 use crate::model::config::FlowControl;
 use crate::model::fabric::Fabric;
 use crate::model::fabric::credit;
+use crate::model::topology::Topology;
 use crate::network::Network;
 
 impl Fabric {
@@ -40,45 +41,55 @@ impl<S: Sink> Network<S> {
     /// Queues hold the bytes of their packets, a buffer what came in and has not left, its shared part what exceeds the
     /// reserves; no sender has more credit than there is.
     pub fn audit(&self) -> Result<(), String> {
-        let mut usage = vec![[0_u64; 8]; self.fabric.channels.len()];
-        let mut packets = 0;
-        for egress in 0..self.fabric.channels.len() {
-            packets += self.audit_queues(egress, &mut usage)?;
-        }
-        if packets > self.fabric.packets.in_use() {
-            return Err(format!("{packets} packets wait, {} are under way", self.fabric.packets.in_use()));
-        }
-        for (ingress, usage) in usage.iter().enumerate() {
-            self.audit_memory(ingress, usage)?;
-        }
-        for switch in 0..self.fabric.switches.len() as u32 {
-            self.fabric.audit_shared(switch)?;
-        }
-        Ok(())
+        self.fabric.audit(&self.topology)
     }
 
     /// Like [`Network::audit`], for a network with nothing under way: buffers are empty, no sender is paused, credit is
     /// complete.
     pub fn audit_at_rest(&self) -> Result<(), String> {
-        self.audit()?;
-        let in_use = self.fabric.packets.in_use();
+        self.fabric.audit_at_rest(&self.topology)
+    }
+}
+
+impl Fabric {
+    fn audit(&self, topology: &Topology) -> Result<(), String> {
+        let mut usage = vec![[0_u64; 8]; self.channels.len()];
+        let mut packets = 0;
+        for egress in 0..self.channels.len() {
+            packets += self.audit_queues(egress, &mut usage)?;
+        }
+        if packets > self.packets.in_use() {
+            return Err(format!("{packets} packets wait, {} are under way", self.packets.in_use()));
+        }
+        for (ingress, usage) in usage.iter().enumerate() {
+            self.audit_memory(topology, ingress, usage)?;
+        }
+        for switch in 0..self.switches.len() as u32 {
+            self.audit_shared(switch)?;
+        }
+        Ok(())
+    }
+
+    fn audit_at_rest(&self, topology: &Topology) -> Result<(), String> {
+        self.audit(topology)?;
+        let in_use = self.packets.in_use();
         if in_use > 0 {
             return Err(format!("{in_use} packets are left in the arena"));
         }
-        for (index, channel) in self.fabric.channels.iter().enumerate() {
+        for (index, channel) in self.channels.iter().enumerate() {
             let name = format!("{:?} to {:?}", channel.from, channel.to);
             if channel.paused != 0 || channel.xoff != 0 {
                 let (paused, xoff) = (channel.paused, channel.xoff);
                 return Err(format!("{name}: paused {paused:#010b}, XOFF {xoff:#010b}"));
             }
-            if self.fabric.usage[index] != IngressUsage::default() {
-                let IngressUsage { shared, headroom } = self.fabric.usage[index];
+            if self.usage[index] != IngressUsage::default() {
+                let IngressUsage { shared, headroom } = self.usage[index];
                 return Err(format!(
                     "{name}: memory not given back, shared {shared:?}, headroom {headroom:?}"
                 ));
             }
-            let whole = self.whole_credit(index);
-            if self.fabric.config.flow_control == FlowControl::Credits && channel.credits != [whole; 8] {
+            let whole = Self::whole_credit(topology, index);
+            if self.config.flow_control == FlowControl::Credits && channel.credits != [whole; 8] {
                 return Err(format!("{name}: credit {:?} instead of {whole}", channel.credits));
             }
         }
@@ -86,22 +97,22 @@ impl<S: Sink> Network<S> {
     }
 
     /// The credit of a sender that has nothing under way.
-    fn whole_credit(&self, channel: usize) -> u32 {
-        let link = &self.topology.graph.links[channel / 2];
+    fn whole_credit(topology: &Topology, channel: usize) -> u32 {
+        let link = &topology.graph.links[channel / 2];
         credit(link.rate, link.delay)
     }
 
     /// Adds what is queued in front of a channel to the usage of each ingress. Returns the packets.
     fn audit_queues(&self, egress: usize, usage: &mut [[u64; 8]]) -> Result<usize, String> {
-        let channel = &self.fabric.channels[egress];
-        let mut packets = channel.pause_frames.iter(&self.fabric.pool).count();
+        let channel = &self.channels[egress];
+        let mut packets = channel.pause_frames.iter(&self.pool).count();
         for (priority, queue) in channel.queues.iter().enumerate() {
             let mut bytes = 0;
-            for packet in queue.iter(&self.fabric.pool) {
-                let metadata = &self.fabric.packets.metadata[packet.packet() as usize];
+            for packet in queue.iter(&self.pool) {
+                let metadata = &self.packets.metadata[packet.packet() as usize];
                 bytes += u64::from(metadata.bytes);
                 packets += 1;
-                let ingress = &self.fabric.channels[packet.ingress() as usize];
+                let ingress = &self.channels[packet.ingress() as usize];
                 let is_consistent = (packet.bytes(), packet.priority())
                     == (metadata.bytes.into(), usize::from(metadata.priority));
                 if ingress.to != channel.from || packet.priority() != priority || !is_consistent {
@@ -120,14 +131,14 @@ impl<S: Sink> Network<S> {
         Ok(packets)
     }
 
-    fn audit_memory(&self, ingress: usize, usage: &[u64; 8]) -> Result<(), String> {
-        let channel = &self.fabric.channels[ingress];
+    fn audit_memory(&self, topology: &Topology, ingress: usize, usage: &[u64; 8]) -> Result<(), String> {
+        let channel = &self.channels[ingress];
         for (priority, &bytes) in usage.iter().enumerate() {
-            let IngressUsage { shared, headroom } = &self.fabric.usage[ingress];
+            let IngressUsage { shared, headroom } = &self.usage[ingress];
             let (shared, headroom) = (shared[priority], headroom[priority]);
             let place = format!("behind channel {ingress}, priority {priority}");
-            if self.fabric.config.flow_control == FlowControl::Credits {
-                let whole = u64::from(self.whole_credit(ingress));
+            if self.config.flow_control == FlowControl::Credits {
+                let whole = u64::from(Self::whole_credit(topology, ingress));
                 let left = u64::from(channel.credits[priority]);
                 if left + bytes > whole {
                     return Err(format!(
@@ -143,7 +154,7 @@ impl<S: Sink> Network<S> {
                 return Err(format!("{place}: {headroom} B of headroom, {} B exist", channel.headroom_max));
             }
         }
-        if channel.xoff & !self.fabric.config.lossless != 0 {
+        if channel.xoff & !self.config.lossless != 0 {
             return Err(format!("channel {ingress} has XOFF for a priority that may lose packets"));
         }
         Ok(())

@@ -123,14 +123,14 @@ impl Inside {
         self.servers.endpoints[endpoint as usize].port
     }
 
-    /// The links of a GPU, both ways.
-    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<BusResource> {
-        self.servers.lanes_of(gpu)
+    /// The links of a GPU, in both directions.
+    pub(super) fn bus_of(&self, gpu: u32) -> Vec<BusResource> {
+        self.servers.bus_of(gpu)
     }
 
-    /// A link inside a server, both ways.
-    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [BusResource; 2] {
-        self.servers.lanes_inside(server, link)
+    /// A link inside a server, in both directions.
+    pub(super) fn bus_inside(&self, server: u32, link: u32) -> [BusResource; 2] {
+        self.servers.bus_inside(server, link)
     }
 
     /// The flow that a slice on its way belongs to.
@@ -142,7 +142,7 @@ impl Inside {
         self.servers.server_of(flow.source) == self.servers.server_of(flow.target)
     }
 
-    fn carry<S: Sink>(&mut self, network: &mut Network<S>, way: railnet_fabric::BusPath, slice: Move) {
+    fn carry<S: Sink>(&mut self, network: &mut Network<S>, path: railnet_fabric::BusPath, slice: Move) {
         let token = match self.free.pop() {
             Some(token) => {
                 self.moves[token as usize] = slice;
@@ -154,10 +154,10 @@ impl Inside {
             }
         };
         let packets = slice.bytes.div_ceil(self.mtu).max(1);
-        network.carry(way, Bytes(u64::from(slice.bytes)), packets, token);
+        network.carry(path, Bytes(u64::from(slice.bytes)), packets, token);
     }
 
-    /// What the lanes did, those that did anything.
+    /// What the bus resources did, those that did anything.
     pub(super) fn lanes<S: Sink>(&self, network: &Network<S>) -> Vec<LaneResult> {
         let all = self.servers.names.iter();
         let results = all.map(|(name, lane)| LaneResult {
@@ -193,16 +193,16 @@ impl Runner {
             let out = &inside.servers.endpoints[flow.source as usize].out;
             if inside.is_local(&flow) {
                 let slice = Move { flow: index, bytes, leg: Leg::Local };
-                match inside.servers.local_way(network, flow.source, flow.target) {
-                    Some(way) => inside.carry(network, way, slice),
+                match inside.servers.local_path(network, flow.source, flow.target) {
+                    Some(path) => inside.carry(network, path, slice),
                     // Within one memory there is nothing to move.
                     None => self.place_slice(network, index)?,
                 }
             } else if out.is_empty() {
                 self.send_slice(network, index, bytes)?;
             } else {
-                let way = out[index as usize % out.len()];
-                inside.carry(network, way, Move { flow: index, bytes, leg: Leg::Out });
+                let path = out[index as usize % out.len()];
+                inside.carry(network, path, Move { flow: index, bytes, leg: Leg::Out });
             }
         }
         Ok(())
@@ -255,8 +255,8 @@ impl Runner {
         if into.is_empty() {
             return self.place_slice(network, index);
         }
-        let way = into[index as usize % into.len()];
-        inside.carry(network, way, Move { flow: index, bytes: completion.length, leg: Leg::Into });
+        let path = into[index as usize % into.len()];
+        inside.carry(network, path, Move { flow: index, bytes: completion.length, leg: Leg::Into });
         Ok(())
     }
 

@@ -160,7 +160,7 @@ impl<S: Sink> Run<S> {
         });
         if let (Some(cluster), Some(inside)) = (&cluster, &inside) {
             for SlowInside { at, server, link, rate } in scenario.slow_inside(cluster)? {
-                for lane in inside.lanes_inside(server, link) {
+                for lane in inside.bus_inside(server, link) {
                     network.fault_at(at, Fault::SlowBus { resource: lane, rate });
                 }
             }
@@ -171,7 +171,7 @@ impl<S: Sink> Run<S> {
                 cluster.ends().range(node).start + gpu
             };
             let gpu = cluster.as_ref().map_or(gpu, end);
-            for lane in inside.iter().flat_map(|inside| inside.lanes_of(gpu)) {
+            for lane in inside.iter().flat_map(|inside| inside.bus_of(gpu)) {
                 network.fault_at(at, Fault::SlowBus { resource: lane, rate });
             }
         }

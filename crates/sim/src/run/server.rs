@@ -1,4 +1,4 @@
-//! From the description of a server to the ways on which its data moves: GPU to NIC and back, GPU to GPU.
+//! From the description of a server to the paths on which its data moves: GPU to NIC and back, GPU to GPU.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use railnet_fabric::{BusHop, BusPath, BusResource, Network};
 use railnet_topology::host::{DeviceId, DeviceKind, Host, PathType};
 use railnet_topology::{Cluster, Places};
 
-use super::server_ranks::GpuLanes;
+use super::server_ranks::GpuBus;
 use crate::scenario::{ClusterSection, TransportName};
 
 /// How long a slice takes to cross a bridge inside a server, besides its bytes: about what a PCIe switch adds.
 const BRIDGE_DELAY: Span = Span::from_ns(150);
 
-/// The ways of one endpoint. Where the kernel carries data there is one for each core.
+/// The paths of one endpoint. Where the kernel carries data there is one for each core.
 #[derive(Clone, Debug, Default)]
-pub(super) struct EndpointWays {
+pub(super) struct EndpointPaths {
     /// The port of the fabric that it uses.
     pub(super) port: u32,
     /// From its memory to its NIC; empty where nothing lies between.
@@ -26,9 +26,9 @@ pub(super) struct EndpointWays {
 }
 
 /// An endpoint, a NIC, the endpoint that helps, and whether data goes without a copy.
-type NicWays = (u32, u32, Option<u32>, bool);
+type NicPaths = (u32, u32, Option<u32>, bool);
 
-/// All servers, with a lane for each direction of each link in them, and for each core that serves a port.
+/// All servers, with a bus resource for each direction of each link in them, and for each core that serves a port.
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) section: ClusterSection,
@@ -36,17 +36,17 @@ pub(super) struct Servers {
     pub(super) cluster: Option<Cluster>,
     /// Lanes of the links of each server: `[server][link][direction]`.
     pub(super) links: Vec<Vec<[BusResource; 2]>>,
-    /// The ways between the GPUs of one server, made when first used.
+    /// The paths between the GPUs of one server, made when first used.
     local: BTreeMap<(u32, u32), BusPath>,
-    pub(super) endpoints: Vec<EndpointWays>,
+    pub(super) endpoints: Vec<EndpointPaths>,
     /// Where endpoints are.
     pub(super) ends: Places,
     /// Where ports are.
     pub(super) ports: Places,
-    /// The lanes of GPUs, made when first used.
-    pub(super) gpus: BTreeMap<u32, GpuLanes>,
-    /// The ways between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
-    pub(super) to_nics: BTreeMap<NicWays, (Vec<BusPath>, Vec<BusPath>)>,
+    /// The bus resources of GPUs, made when first used.
+    pub(super) gpus: BTreeMap<u32, GpuBus>,
+    /// The paths between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
+    pub(super) to_nics: BTreeMap<NicPaths, (Vec<BusPath>, Vec<BusPath>)>,
     /// What some servers give and take at most, whatever their NICs carry.
     pub(super) limits: BTreeMap<u32, [BusHop; 2]>,
     /// The cores that serve each port for the kernel, sending and receiving.
@@ -86,11 +86,11 @@ impl Servers {
             names: Vec::new(),
         };
         for server in 0..servers {
-            this.add_lanes(network, server);
+            this.add_bus(network, server);
         }
         for endpoint in 0..endpoints {
-            let ways = this.endpoint_ways(network, endpoint);
-            this.endpoints.push(ways);
+            let paths = this.endpoint_paths(network, endpoint);
+            this.endpoints.push(paths);
         }
         this
     }
@@ -105,45 +105,45 @@ impl Servers {
         self.ends.node_of(endpoint)
     }
 
-    /// The links of a GPU, both ways.
-    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<BusResource> {
+    /// The links of a GPU, in both directions.
+    pub(super) fn bus_of(&self, gpu: u32) -> Vec<BusResource> {
         let (server, local) = self.ends.place(gpu);
         let Some(host) = self.host_at(server) else { return Vec::new() };
         let Some(device) = host.gpus().get(local as usize).copied() else {
             return Vec::new();
         };
-        let lanes = &self.links[server as usize];
-        let of_gpu = host.links.iter().zip(lanes).filter(|(link, _)| link.ends.contains(&device));
-        of_gpu.flat_map(|(_, lanes)| *lanes).collect()
+        let resources = &self.links[server as usize];
+        let of_gpu = host.links.iter().zip(resources).filter(|(link, _)| link.ends.contains(&device));
+        of_gpu.flat_map(|(_, resources)| *resources).collect()
     }
 
-    /// A link inside a server, both ways.
-    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [BusResource; 2] {
+    /// A link inside a server, in both directions.
+    pub(super) fn bus_inside(&self, server: u32, link: u32) -> [BusResource; 2] {
         self.links[server as usize][link as usize]
     }
 
-    fn add_lanes<S: Sink>(&mut self, network: &mut Network<S>, server: u32) {
+    fn add_bus<S: Sink>(&mut self, network: &mut Network<S>, server: u32) {
         let port = self.ports.range(server).start;
-        let mut lanes = Vec::new();
+        let mut resources = Vec::new();
         let host = self.cluster.as_ref().map(|cluster| cluster.host_of(server));
         for link in host.iter().flat_map(|host| &host.links) {
             let pair = [0, 1].map(|near: usize| {
-                let lane = network.add_bus_resource(port);
+                let resource = network.add_bus_resource(port);
                 let name = |end: usize| host.map_or("", |host| &host.device(link.ends[end]).name);
-                self.names.push((format!("server{server} {} → {}", name(near), name(1 - near)), lane));
-                lane
+                self.names.push((format!("server{server} {} → {}", name(near), name(1 - near)), resource));
+                resource
             });
-            lanes.push(pair);
+            resources.push(pair);
         }
-        self.links.push(lanes);
+        self.links.push(resources);
     }
 
-    fn endpoint_ways<S: Sink>(&mut self, network: &mut Network<S>, endpoint: u32) -> EndpointWays {
+    fn endpoint_paths<S: Sink>(&mut self, network: &mut Network<S>, endpoint: u32) -> EndpointPaths {
         let (server, local) = self.ends.place(endpoint);
         let Some(host) = self.host_at(server).cloned() else {
             let (out, into) =
-                self.add_ways(network, endpoint, [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-            return EndpointWays { port: endpoint, out, into };
+                self.add_paths(network, endpoint, [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+            return EndpointPaths { port: endpoint, out, into };
         };
         let (gpus, nics) = (host.gpus(), host.compute_nics());
         let gpu = gpus.get(local as usize).copied();
@@ -167,26 +167,26 @@ impl Servers {
         match (gpu, cpu) {
             (Some(gpu), Some(cpu)) if through_host => {
                 first = self.copy(server, &host, gpu, cpu);
-                second = self.stops(server, &host, cpu, nic);
-                third = self.stops(server, &host, nic, cpu);
+                second = self.hops(server, &host, cpu, nic);
+                third = self.hops(server, &host, nic, cpu);
                 fourth = self.copy(server, &host, cpu, gpu);
             }
             (Some(gpu), _) => {
-                second = self.stops(server, &host, gpu, nic);
-                third = self.stops(server, &host, nic, gpu);
+                second = self.hops(server, &host, gpu, nic);
+                third = self.hops(server, &host, nic, gpu);
             }
             (None, Some(cpu)) => {
-                second = self.stops(server, &host, cpu, nic);
-                third = self.stops(server, &host, nic, cpu);
+                second = self.hops(server, &host, cpu, nic);
+                third = self.hops(server, &host, nic, cpu);
             }
             (None, None) => {}
         }
-        let (out, into) = self.add_ways(network, port, [first, second], [third, fourth]);
-        EndpointWays { port, out, into }
+        let (out, into) = self.add_paths(network, port, [first, second], [third, fourth]);
+        EndpointPaths { port, out, into }
     }
 
-    /// The ways out and in, with the kernel's work between their parts where it carries the data.
-    pub(super) fn add_ways<S: Sink>(
+    /// The paths out and in, with the kernel's work between their parts where it carries the data.
+    pub(super) fn add_paths<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         port: u32,
@@ -194,27 +194,27 @@ impl Servers {
         into: [Vec<BusHop>; 2],
     ) -> (Vec<BusPath>, Vec<BusPath>) {
         let rate = network.port_rate(port);
-        let mut ways = [Vec::new(), Vec::new()];
+        let mut paths = [Vec::new(), Vec::new()];
         if self.section.transport() == TransportName::Rdma {
             let [out, into] = [out, into].map(|[before, after]| joined(before, after));
             if !out.is_empty() {
-                ways[0].push(network.add_bus_path_to_port(out, rate));
+                paths[0].push(network.add_bus_path_to_port(out, rate));
             }
             if !into.is_empty() {
-                ways[1].push(network.add_bus_path_from_port(into, rate));
+                paths[1].push(network.add_bus_path_from_port(into, rate));
             }
-            let [out, into] = ways;
+            let [out, into] = paths;
             return (out, into);
         }
         let tcp = self.section.tcp.clone();
         let cores = self.cores_of(network, port);
         for core in cores {
-            for (side, (parts, ways)) in [&out, &into].into_iter().zip(&mut ways).enumerate() {
+            for (side, (parts, paths)) in [&out, &into].into_iter().zip(&mut paths).enumerate() {
                 let [before, after] = parts;
-                let lane = core[side];
-                let mut stops = before.clone();
+                let resource = core[side];
+                let mut hops = before.clone();
                 let mut work = BusHop {
-                    resource: lane,
+                    resource,
                     fixed: tcp.system_call.0,
                     per_packet: tcp.per_packet.0,
                     rate: Some(tcp.copy.0),
@@ -225,20 +225,20 @@ impl Servers {
                 if side == 1 {
                     // The interrupt comes first. It keeps the core from nothing but this slice: others are dealt with
                     // in the same go.
-                    match stops.last_mut() {
+                    match hops.last_mut() {
                         Some(last) => last.delay += tcp.interrupt.0,
                         None => work.delay += tcp.interrupt.0,
                     }
                 }
-                stops.push(work);
-                let stops = joined(stops, after.clone());
-                ways.push(match side {
-                    0 => network.add_bus_path_to_port(stops, rate),
-                    _ => network.add_bus_path_from_port(stops, rate),
+                hops.push(work);
+                let hops = joined(hops, after.clone());
+                paths.push(match side {
+                    0 => network.add_bus_path_to_port(hops, rate),
+                    _ => network.add_bus_path_from_port(hops, rate),
                 });
             }
         }
-        let [out, into] = ways;
+        let [out, into] = paths;
         (out, into)
     }
 
@@ -250,9 +250,9 @@ impl Servers {
         let cores: Vec<[BusResource; 2]> = (0..self.section.tcp.cores)
             .map(|core| {
                 ["sends", "receives"].map(|what| {
-                    let lane = network.add_bus_resource(port);
-                    self.names.push((format!("port{port} core {core} {what}"), lane));
-                    lane
+                    let resource = network.add_bus_resource(port);
+                    self.names.push((format!("port{port} core {core} {what}"), resource));
+                    resource
                 })
             })
             .collect();
@@ -261,22 +261,22 @@ impl Servers {
     }
 
     /// The way of the next connection of a port, sending or receiving: connections take the port's cores in turn.
-    pub(super) fn next_way(&mut self, port: u32, sends: bool, ways: &[BusPath]) -> Option<BusPath> {
+    pub(super) fn next_path(&mut self, port: u32, sends: bool, paths: &[BusPath]) -> Option<BusPath> {
         let count = self.connections.entry((port, sends)).or_default();
-        let way = ways.get(*count as usize % ways.len().max(1)).copied();
+        let path = paths.get(*count as usize % paths.len().max(1)).copied();
         *count += 1;
-        way
+        path
     }
 
     /// The way between two endpoints of one server.
-    pub(super) fn local_way<S: Sink>(
+    pub(super) fn local_path<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         from: u32,
         to: u32,
     ) -> Option<BusPath> {
-        if let Some(way) = self.local.get(&(from, to)) {
-            return Some(*way);
+        if let Some(path) = self.local.get(&(from, to)) {
+            return Some(*path);
         }
         let host = self.host_at(self.server_of(from)).cloned()?;
         let device = |endpoint: u32| {
@@ -286,31 +286,31 @@ impl Servers {
         };
         let (a, b) = (device(from)?, device(to)?);
         // A kernel on the GPU moves it: nothing has to be started for each slice.
-        let stops = self.stops(self.server_of(from), &host, a, b);
-        if stops.is_empty() {
+        let hops = self.hops(self.server_of(from), &host, a, b);
+        if hops.is_empty() {
             return None;
         }
-        let way = network.add_bus_path(stops);
-        self.local.insert((from, to), way);
-        Some(way)
+        let path = network.add_bus_path(hops);
+        self.local.insert((from, to), path);
+        Some(path)
     }
 
-    /// The stops of a copy that someone has to start. That takes time but keeps no link from work.
+    /// The hops of a copy that someone has to start. That takes time but keeps no link from work.
     pub(super) fn copy(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<BusHop> {
-        let mut stops = self.stops(server, host, a, b);
-        if let Some(first) = stops.first_mut() {
+        let mut hops = self.hops(server, host, a, b);
+        if let Some(first) = hops.first_mut() {
             first.delay += self.section.copy_start.0;
         }
-        stops
+        hops
     }
 
-    /// The links from one device to another, as stops.
-    pub(super) fn stops(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<BusHop> {
+    /// The links from one device to another, as hops.
+    pub(super) fn hops(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<BusHop> {
         let path = host.path(a, b);
         if path.kind == PathType::Dis {
             return Vec::new();
         }
-        let lanes = &self.links[server as usize];
+        let resources = &self.links[server as usize];
         let steps = path.devices.windows(2);
         steps
             .filter_map(|step| {
@@ -323,7 +323,7 @@ impl Servers {
                 let crosses =
                     !matches!(host.device(step[1]).kind, DeviceKind::Gpu { .. } | DeviceKind::Nic { .. });
                 let delay = if crosses { BRIDGE_DELAY } else { Span::ZERO };
-                Some(BusHop::moves(lanes[index][direction], link.bandwidth, delay))
+                Some(BusHop::moves(resources[index][direction], link.bandwidth, delay))
             })
             .collect()
     }

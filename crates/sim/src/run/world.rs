@@ -27,18 +27,18 @@ impl World {
         (self.collectives.as_mut(), HostResources { servers, ports: endpoints })
     }
 
-    /// Takes in what another part of the same network has carried out: what collectives sent, and what lanes of servers counted.
+    /// Takes in what another part of the same network has carried out: what collectives sent, and what bus resources of servers counted.
     pub(super) fn absorb<S: Sink>(&mut self, network: &mut Network<S>, other: &Self, theirs: &Network<S>) {
         if let (Some(ours), Some(other)) = (&mut self.collectives, &other.collectives) {
             ours.absorb(other);
         }
         let [ours, other] = [&self.runner.inside, &other.runner.inside];
-        let lanes = ours
+        let resources = ours
             .iter()
             .zip(other)
             .flat_map(|(one, other)| one.servers.names.iter().zip(&other.servers.names));
-        for ((_, lane), (_, other)) in lanes {
-            network.count_on_bus(*lane, theirs.bus_counters_so_far(*other));
+        for ((_, resource), (_, other)) in resources {
+            network.count_on_bus(*resource, theirs.bus_counters_so_far(*other));
         }
     }
 

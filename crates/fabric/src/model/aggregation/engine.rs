@@ -8,7 +8,7 @@ use railnet_nic::{
 use railnet_topology::Vertex;
 
 use super::group::{Node, Pending, Seat};
-use super::{Aggregation, Group, Notification, ReductionFailure};
+use super::{Aggregation, Group, HostNics, Notification, ReductionFailure};
 use crate::network::Network;
 
 /// The bit of an immediate value that says: this segment ends a contribution. The others count segments.
@@ -37,29 +37,30 @@ impl<S: Sink> Network<S> {
     pub(crate) fn reduce(&mut self, host: u32) {
         self.endpoints.hosts[host as usize].is_reducing = false;
         let Some(queue) = self.endpoints.hosts[host as usize].reduces else { return };
-        let Some(mut aggregation) = self.aggregation.take() else { return };
+        let Some((aggregation, mut nics)) = self.aggregation() else { return };
         let mut some = [Completion::EMPTY; 16];
         loop {
-            let count = self.endpoints.hosts[host as usize].nic.poll_cq(queue, &mut some);
+            let count = nics.endpoints.hosts[host as usize].nic.poll_cq(queue, &mut some);
             for completion in &some[..count] {
-                self.take_message(&mut aggregation, host, completion);
+                aggregation.take_message(&mut nics, host, completion);
             }
             if count < some.len() {
                 break;
             }
         }
-        self.aggregation = Some(aggregation);
         self.kick(host);
     }
+}
 
-    fn take_message(&mut self, aggregation: &mut Aggregation, host: u32, completion: &Completion) {
+impl Aggregation {
+    fn take_message<S: Sink>(&mut self, nics: &mut HostNics<'_, S>, host: u32, completion: &Completion) {
         let seat = Seat::of(completion.work);
         let group = Group(seat.group);
-        let Some(state) = aggregation.group(group).filter(|state| state.failure.is_none()) else { return };
-        let at = || self.topology.graph.name(Vertex::Host(host)).to_owned();
+        let Some(state) = self.group(group).filter(|state| state.failure.is_none()) else { return };
+        let at = || nics.topology.graph.name(Vertex::Host(host)).to_owned();
         if completion.status != Status::Success {
             let failure = ReductionFailure::Transport { at: at(), status: completion.status };
-            aggregation.fail(group, failure);
+            self.fail(group, failure);
             return;
         }
         if !matches!(completion.kind, CompletionKind::Receive) {
@@ -67,35 +68,35 @@ impl<S: Sink> Network<S> {
         }
         let is_last = completion.immediate.unwrap_or_default() & LAST != 0;
         let result = match (seat.node, seat.edge) {
-            (None, Some(member)) => self.result_at_member(aggregation, group, member, completion.length),
+            (None, Some(member)) => self.result_at_member(nics, group, member, completion.length),
             (Some(node), Some(child)) => {
-                self.take_from_child(aggregation, seat, (node, child), completion.length, is_last)
+                self.take_from_child(nics, seat, (node, child), completion.length, is_last)
             }
             (Some(node), None) => {
                 let node = &mut state.nodes[node as usize];
                 let segment = Segment { number: node.results, length: completion.length, is_last };
                 node.results += 1;
-                self.send_down(aggregation, seat, segment)
+                self.send_down(nics, seat, segment)
             }
             (None, None) => Ok(()),
         };
         if let Err(reason) = result {
-            let at = self.topology.graph.name(Vertex::Host(host)).to_owned();
-            aggregation.fail(group, ReductionFailure::Post { at, reason });
+            let at = nics.topology.graph.name(Vertex::Host(host)).to_owned();
+            self.fail(group, ReductionFailure::Post { at, reason });
         }
     }
 
     /// A segment has arrived at a switch from a child.
-    fn take_from_child(
+    fn take_from_child<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
         seat: Seat,
         (node, edge): (u32, u32),
         length: u32,
         is_last: bool,
     ) -> Result<(), PostError> {
-        let (segment, all_slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
-        let Some(state) = aggregation.group(Group(seat.group)) else { return Ok(()) };
+        let (segment, all_slots) = (self.segment(), u64::from(self.config.slots.max(1)));
+        let Some(state) = self.group(Group(seat.group)) else { return Ok(()) };
         let Node { host, children, partial, .. } = &mut state.nodes[node as usize];
         let (host, count) = (*host, children.len() as u32);
         let child = &mut children[edge as usize];
@@ -109,15 +110,15 @@ impl<S: Sink> Network<S> {
         });
         if let Some((other, bytes, last)) = other {
             let name =
-                |edge: u32| self.topology.graph.name(Vertex::Host(children[edge as usize].host)).to_owned();
-            let switch = Vertex::Switch(host - self.host_count());
+                |edge: u32| nics.topology.graph.name(Vertex::Host(children[edge as usize].host)).to_owned();
+            let switch = Vertex::Switch(host - nics.host_count());
             let failure = ReductionFailure::Uneven {
-                switch: self.topology.graph.name(switch).to_owned(),
+                switch: nics.topology.graph.name(switch).to_owned(),
                 segment: number,
                 from: [name(other), name(edge)],
                 lengths: [(bytes, last), (length, is_last)],
             };
-            aggregation.fail(Group(seat.group), failure);
+            self.fail(Group(seat.group), failure);
             return Ok(());
         }
         if part.first.is_none() || slots.is_some() {
@@ -126,7 +127,7 @@ impl<S: Sink> Network<S> {
         if let Some(slots) = slots {
             let mut runs = GhostRuns::new();
             let at = slots.sge(slot, segment, length).address;
-            self.memory.read_ghost(slots.space, at, length, &mut runs);
+            nics.memory.read_ghost(slots.space, at, length, &mut runs);
             part.sum = Some(match part.sum.take() {
                 None => runs,
                 Some(sum) => reduce_ghosts(&sum, &runs),
@@ -134,27 +135,23 @@ impl<S: Sink> Network<S> {
         }
         part.count += 1;
         let all_links_up = part.count == count;
-        let request = aggregation.receive(seat.work(), slots, slot);
-        let (nic, mut cx) = self.nic(host);
+        let request = self.receive(seat.work(), slots, slot);
+        let (nic, mut cx) = nics.nic(host);
         nic.post_recv(&mut cx, queue_pair, request)?;
-        if all_links_up {
-            self.send_on(aggregation, Seat { edge: None, ..seat }, number, is_last)
-        } else {
-            Ok(())
-        }
+        if all_links_up { self.send_on(nics, Seat { edge: None, ..seat }, number, is_last) } else { Ok(()) }
     }
 
     /// All children of a switch have sent a segment: the sum goes to the parent, or down from the root.
-    fn send_on(
+    fn send_on<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
         seat: Seat,
         number: u64,
         is_last: bool,
     ) -> Result<(), PostError> {
-        let (bytes, all_slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
+        let (bytes, all_slots) = (self.segment(), u64::from(self.config.slots.max(1)));
         let slot = number % all_slots;
-        let (Some(state), Some(node)) = (aggregation.group(Group(seat.group)), seat.node) else {
+        let (Some(state), Some(node)) = (self.group(Group(seat.group)), seat.node) else {
             return Ok(());
         };
         let Node { host, parent, up, down, partial, .. } = &mut state.nodes[node as usize];
@@ -166,37 +163,37 @@ impl<S: Sink> Network<S> {
         if let Some(kept) = kept {
             let mut at = kept.sge(slot, bytes, length).address;
             for run in sum {
-                self.memory.write_ghost(kept.space, at, run);
+                nics.memory.write_ghost(kept.space, at, run);
                 at += u64::from(run.length);
             }
         }
-        let Some(parent) = parent else { return self.send_down(aggregation, seat, segment) };
+        let Some(parent) = parent else { return self.send_down(nics, seat, segment) };
         // Before the message that asks for it.
-        let receive = aggregation.receive(seat.work(), down, slot);
+        let receive = self.receive(seat.work(), down, slot);
         let request = segment.send(seat.work());
         let request = match up {
             Some(up) => request.with(up.sge(slot, bytes, length)),
             None => request,
         };
-        let (nic, mut cx) = self.nic(host);
+        let (nic, mut cx) = nics.nic(host);
         nic.post_recv(&mut cx, parent, receive)?;
         nic.post_send(&mut cx, parent, request)
     }
 
     /// A switch sends a segment of the result to all children.
-    fn send_down(
+    fn send_down<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
         seat: Seat,
         segment: Segment,
     ) -> Result<(), PostError> {
-        let (bytes, all_slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
-        let (Some(state), Some(node)) = (aggregation.group(Group(seat.group)), seat.node) else {
+        let (bytes, all_slots) = (self.segment(), u64::from(self.config.slots.max(1)));
+        let (Some(state), Some(node)) = (self.group(Group(seat.group)), seat.node) else {
             return Ok(());
         };
         let node = &state.nodes[node as usize];
         let data = node.down.map(|down| down.sge(segment.number % all_slots, bytes, segment.length));
-        let (nic, mut cx) = self.nic(node.host);
+        let (nic, mut cx) = nics.nic(node.host);
         for (edge, child) in node.children.iter().enumerate() {
             let request = segment.send(Seat { edge: Some(edge as u32), ..seat }.work());
             let request = match data.filter(|_| child.receives) {
@@ -209,46 +206,46 @@ impl<S: Sink> Network<S> {
     }
 
     /// A segment of the result has arrived at a member.
-    fn result_at_member(
+    fn result_at_member<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
         group: Group,
         member: u32,
         length: u32,
     ) -> Result<(), PostError> {
-        let segment = aggregation.segment();
-        let Some(state) = aggregation.group(group) else { return Ok(()) };
+        let segment = self.segment();
+        let Some(state) = self.group(group) else { return Ok(()) };
         let own = &mut state.members[member as usize];
         own.received += 1;
         let Some(pending) = own.pending.front_mut() else { return Ok(()) };
         let expected = if own.role.receives() { pending.part(pending.received, segment).1 } else { 0 };
         pending.received += 1;
         if length != expected {
-            let host = self.topology.graph.name(Vertex::Host(own.host)).to_owned();
-            aggregation.fail(group, ReductionFailure::Result { host, length, expected });
+            let host = nics.topology.graph.name(Vertex::Host(own.host)).to_owned();
+            self.fail(group, ReductionFailure::Result { host, length, expected });
             return Ok(());
         }
         if pending.received == pending.segments {
             let token = pending.given.token;
             own.pending.pop_front();
             own.sending -= 1;
-            aggregation.notifications.push_back(Notification::Reduced { group, member, token });
+            self.notifications.push_back(Notification::Reduced { group, member, token });
         }
-        self.pump(aggregation, group.0, member)
+        self.pump(nics, group.0, member)
     }
 
     /// A member sends its contribution, as far as its slots allow.
-    pub(super) fn pump(
+    pub(super) fn pump<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
         group: u32,
         member: u32,
     ) -> Result<(), PostError> {
-        let (segment, slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
-        let Some(state) = aggregation.group(Group(group)) else { return Ok(()) };
+        let (segment, slots) = (self.segment(), u64::from(self.config.slots.max(1)));
+        let Some(state) = self.group(Group(group)) else { return Ok(()) };
         let own = &mut state.members[member as usize];
         let work = Seat { group, node: None, edge: Some(member) }.work();
-        let (nic, mut cx) = self.nic(own.host);
+        let (nic, mut cx) = nics.nic(own.host);
         while own.sent < own.received + slots
             && let Some(pending) = own.pending.get_mut(own.sending)
         {

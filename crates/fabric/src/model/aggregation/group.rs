@@ -2,18 +2,21 @@
 
 use std::collections::VecDeque;
 
-use railnet_core::QueuePairNumber;
 use railnet_core::event::Sink;
-use railnet_nic::memory::{GhostRuns, SpaceId};
+use railnet_core::{QueuePairNumber, Time};
+use railnet_nic::memory::{GhostRuns, Segments, SpaceId};
 use railnet_nic::{
-    Access, CompletionQueue, Connection, Key, Path, ProtectionDomain, QueuePairConfig, ReceiveRequest,
-    Service, Sge, VerbsError,
+    Access, CompletionQueue, Connection, Context, Key, Nic, Path, ProtectionDomain, QueuePairConfig,
+    ReceiveRequest, Service, Sge, VerbsError,
 };
 use railnet_topology::Vertex;
 
 use super::attach::COMPLETIONS;
 use super::tree::{Choice, PlanNode};
 use super::{Aggregation, ContributeError, Contribution, Group, Member, ReductionFailure, Refused, Role};
+use crate::model::fabric::Fabric;
+use crate::model::host::Endpoints;
+use crate::model::topology::Topology;
 use crate::network::{Network, host_gid};
 
 /// The address at which the buffers of switches begin.
@@ -164,15 +167,14 @@ impl<S: Sink> Network<S> {
     /// Makes a group of members whose contributions the switches reduce. It has a reduction context on each switch of its
     /// tree until it is released. `like` says what its connections are like; their ends are set for each.
     pub fn aggregate(&mut self, members: &[Member], like: &Connection) -> Result<Group, Refused> {
-        let Some(mut aggregation) = self.aggregation.take() else { return Err(Refused::Off) };
-        let made = somebody_contributes(members).and_then(|()| {
-            let tree = self.plan_tree(&aggregation, members)?;
-            let hosts = members.iter().map(|member| member.host).collect();
-            let team = aggregation.add_team(Team { tree, hosts, groups: 0 });
-            self.make_group(&mut aggregation, team, members, like)
-        });
-        self.aggregation = Some(aggregation);
-        made
+        let Self { aggregation, topology, fabric, .. } = self;
+        let Some(aggregation) = aggregation else { return Err(Refused::Off) };
+        somebody_contributes(members)?;
+        let tree = aggregation.plan_tree(topology, fabric, members)?;
+        let hosts = members.iter().map(|member| member.host).collect();
+        let team = aggregation.add_team(Team { tree, hosts, groups: 0 });
+        let Some((aggregation, mut nics)) = self.aggregation() else { return Err(Refused::Off) };
+        aggregation.make_group(&mut nics, team, members, like)
     }
 
     /// Makes one more group of the members of another, in the same order; roles may differ. It shares the contexts of the
@@ -184,13 +186,10 @@ impl<S: Sink> Network<S> {
         members: &[Member],
         like: &Connection,
     ) -> Result<Group, Refused> {
-        let Some(mut aggregation) = self.aggregation.take() else { return Err(Refused::Off) };
-        let made = somebody_contributes(members).and_then(|()| {
-            let team = aggregation.team_of(other, members).ok_or(Refused::Others)?;
-            self.make_group(&mut aggregation, team, members, like)
-        });
-        self.aggregation = Some(aggregation);
-        made
+        let Some((aggregation, mut nics)) = self.aggregation() else { return Err(Refused::Off) };
+        somebody_contributes(members)?;
+        let team = aggregation.team_of(other, members).ok_or(Refused::Others)?;
+        aggregation.make_group(&mut nics, team, members, like)
     }
 
     /// A member contributes to the next reduction, and says where the result goes. [`crate::Application::reduced`] is called
@@ -201,31 +200,21 @@ impl<S: Sink> Network<S> {
         member: u32,
         contribution: Contribution,
     ) -> Result<(), ContributeError> {
-        let Some(mut aggregation) = self.aggregation.take() else { return Err(ContributeError::Unknown) };
-        let given = self.give(&mut aggregation, group, member, contribution);
-        self.aggregation = Some(aggregation);
-        let host = given?;
+        let Some((aggregation, mut nics)) = self.aggregation() else { return Err(ContributeError::Unknown) };
+        let host = aggregation.give(&mut nics, group, member, contribution)?;
         self.kick(host);
         Ok(())
     }
 
     /// Members that have contributed less often than others: a group without a result waits for them.
     pub fn missing(&mut self, group: Group) -> Vec<u32> {
-        let state = self.aggregation.as_mut().and_then(|aggregation| aggregation.group(group));
-        let Some(state) = state else { return Vec::new() };
-        let most = state.members.iter().map(|member| member.given).max().unwrap_or(0);
-        let all = state.members.iter().enumerate();
-        all.filter(|(_, member)| member.given < most).map(|(index, _)| index as u32).collect()
+        self.aggregation.as_mut().map_or_else(Vec::new, |aggregation| aggregation.missing(group))
     }
 
     /// Destroys a group and gives its contexts back. What it has under way is lost.
     pub fn release(&mut self, group: Group) {
-        let Some(mut aggregation) = self.aggregation.take() else { return };
-        if let Some(state) = aggregation.groups.get_mut(group.0 as usize).and_then(Option::take) {
-            self.give_back(&mut aggregation, &state);
-            aggregation.free.push(group.0);
-        }
-        self.aggregation = Some(aggregation);
+        let Some((aggregation, mut nics)) = self.aggregation() else { return };
+        aggregation.release(&mut nics, group);
     }
 
     /// Groups that each switch serves.
@@ -234,62 +223,110 @@ impl<S: Sink> Network<S> {
         reducers.map(|reducer| reducer.used).collect()
     }
 
-    fn make_group(
-        &mut self,
-        aggregation: &mut Aggregation,
-        team: u32,
-        members: &[Member],
-        like: &Connection,
-    ) -> Result<Group, Refused> {
-        aggregation.join(team);
-        let index = aggregation.free.pop().unwrap_or(aggregation.groups.len() as u32);
-        if index as usize == aggregation.groups.len() {
-            aggregation.groups.push(None);
-        }
-        let mut state = GroupState { team, ..GroupState::default() };
-        let plan = aggregation.team(team).map_or_else(Vec::new, |team| team.tree.clone());
-        match self.build(aggregation, &mut state, index, &plan, members, like) {
-            Ok(()) => {
-                aggregation.groups[index as usize] = Some(state);
-                Ok(Group(index))
-            }
-            Err((host, reason)) => {
-                self.give_back(aggregation, &state);
-                aggregation.free.push(index);
-                let at = self.topology.graph.name(Vertex::Host(host)).to_owned();
-                Err(Refused::Verbs { at, reason })
-            }
+    /// The groups, and the NICs that carry their messages.
+    pub(super) fn aggregation(&mut self) -> Option<(&mut Aggregation, HostNics<'_, S>)> {
+        let Self { now, memory, sink, topology, endpoints, aggregation, .. } = self;
+        let nics = HostNics { now: *now, memory, sink, topology, endpoints };
+        Some((aggregation.as_mut()?, nics))
+    }
+}
+
+/// The NICs of hosts and of switches that reduce, with what their calls need.
+pub(super) struct HostNics<'a, S> {
+    now: Time,
+    pub(super) memory: &'a mut Segments,
+    sink: &'a mut S,
+    pub(super) topology: &'a Topology,
+    pub(super) endpoints: &'a mut Endpoints,
+}
+
+impl<S: Sink> HostNics<'_, S> {
+    pub(super) fn nic(&mut self, host: u32) -> (&mut Nic, Context<'_, Segments, S>) {
+        let nic = &mut self.endpoints.hosts[host as usize].nic;
+        (nic, Context::new(self.now, self.memory, self.sink))
+    }
+
+    pub(super) fn host_count(&self) -> u32 {
+        self.topology.host_count
+    }
+}
+
+impl Aggregation {
+    fn missing(&mut self, group: Group) -> Vec<u32> {
+        let Some(state) = self.group(group) else { return Vec::new() };
+        let most = state.members.iter().map(|member| member.given).max().unwrap_or(0);
+        let all = state.members.iter().enumerate();
+        all.filter(|(_, member)| member.given < most).map(|(index, _)| index as u32).collect()
+    }
+
+    fn release<S: Sink>(&mut self, nics: &mut HostNics<'_, S>, group: Group) {
+        if let Some(state) = self.groups.get_mut(group.0 as usize).and_then(Option::take) {
+            self.give_back(nics, &state);
+            self.free.push(group.0);
         }
     }
 
-    fn plan_tree(&self, aggregation: &Aggregation, members: &[Member]) -> Result<Vec<PlanNode>, Refused> {
+    fn plan_tree(
+        &self,
+        topology: &Topology,
+        fabric: &Fabric,
+        members: &[Member],
+    ) -> Result<Vec<PlanNode>, Refused> {
         let leaf = |member: &Member| {
-            let host = || self.topology.graph.name(Vertex::Host(member.host)).to_owned();
-            self.topology.routes.leaf_of(member.host).ok_or_else(|| Refused::Unreachable { host: host() })
+            let host = || topology.graph.name(Vertex::Host(member.host)).to_owned();
+            topology.routes.leaf_of(member.host).ok_or_else(|| Refused::Unreachable { host: host() })
         };
         let leaves = members.iter().map(leaf).collect::<Result<Vec<_>, _>>()?;
-        let used: Vec<u32> = aggregation.reducers.iter().map(|reducer| reducer.used).collect();
+        let used: Vec<u32> = self.reducers.iter().map(|reducer| reducer.used).collect();
         let choice = Choice {
-            routes: &self.topology.routes,
-            first: self.host_count(),
+            routes: &topology.routes,
+            first: topology.host_count,
             used: &used,
-            contexts: aggregation.config.contexts,
-            beyond: &|switch, port| match self.fabric.channels
-                [self.fabric.switches[switch as usize].ports[usize::from(port)] as usize]
+            contexts: self.config.contexts,
+            beyond: &|switch, port| match fabric.channels
+                [fabric.switches[switch as usize].ports[usize::from(port)] as usize]
                 .to
             {
                 Vertex::Switch(next) => Some(next),
                 Vertex::Host(_) => None,
             },
-            name: &|switch| self.topology.graph.name(Vertex::Switch(switch)).to_owned(),
+            name: &|switch| topology.graph.name(Vertex::Switch(switch)).to_owned(),
         };
         choice.plan(&leaves)
     }
 
-    /// Makes all that a group consists of; what was made is in `state` also when a NIC refuses.
-    fn build(
+    fn make_group<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
+        team: u32,
+        members: &[Member],
+        like: &Connection,
+    ) -> Result<Group, Refused> {
+        self.join(team);
+        let index = self.free.pop().unwrap_or(self.groups.len() as u32);
+        if index as usize == self.groups.len() {
+            self.groups.push(None);
+        }
+        let mut state = GroupState { team, ..GroupState::default() };
+        let plan = self.team(team).map_or_else(Vec::new, |team| team.tree.clone());
+        match self.build(nics, &mut state, index, &plan, members, like) {
+            Ok(()) => {
+                self.groups[index as usize] = Some(state);
+                Ok(Group(index))
+            }
+            Err((host, reason)) => {
+                self.give_back(nics, &state);
+                self.free.push(index);
+                let at = nics.topology.graph.name(Vertex::Host(host)).to_owned();
+                Err(Refused::Verbs { at, reason })
+            }
+        }
+    }
+
+    /// Makes all that a group consists of; what was made is in `state` also when a NIC refuses.
+    fn build<S: Sink>(
+        &mut self,
+        nics: &mut HostNics<'_, S>,
         state: &mut GroupState,
         group: u32,
         plan: &[PlanNode],
@@ -300,14 +337,14 @@ impl<S: Sink> Network<S> {
         let mut children: Vec<Vec<Child>> = plan.iter().map(|_| Vec::new()).collect();
         let mut own: Vec<Option<MemberState>> = members.iter().map(|_| None).collect();
         for (place, node) in plan.iter().enumerate() {
-            let above = self.end_of(aggregation, node.switch);
+            let above = self.end_of(nics, node.switch);
             for &index in &node.members {
                 let Member { host, domain, role } = members[index as usize];
-                let below = End { host, domain, queue: self.queue_of(aggregation, host)? };
-                let [near, far] = self.connect(aggregation, state, [below, above], like)?;
+                let below = End { host, domain, queue: self.queue_of(nics, host)? };
+                let [near, far] = self.connect(nics, state, [below, above], like)?;
                 let child =
                     Child { host, queue_pair: far, slots: None, receives: role.receives(), arrived: 0 };
-                children[place].push(self.child(aggregation, state, above, child, role.contributes())?);
+                children[place].push(self.child(nics, state, above, child, role.contributes())?);
                 let pending = VecDeque::new();
                 own[index as usize] = Some(MemberState {
                     host,
@@ -325,63 +362,63 @@ impl<S: Sink> Network<S> {
             let parent = match node.parent {
                 None => None,
                 Some(parent) => {
-                    let beyond = self.end_of(aggregation, plan[parent].switch);
-                    let [near, far] = self.connect(aggregation, state, [above, beyond], like)?;
+                    let beyond = self.end_of(nics, plan[parent].switch);
+                    let [near, far] = self.connect(nics, state, [above, beyond], like)?;
                     let child =
                         Child { host: above.host, queue_pair: far, slots: None, receives, arrived: 0 };
-                    children[parent].push(self.child(aggregation, state, beyond, child, contributes)?);
+                    children[parent].push(self.child(nics, state, beyond, child, contributes)?);
                     Some(near)
                 }
             };
             let up = match contributes && parent.is_some() {
-                true => Some(self.slots(aggregation, state, above)?),
+                true => Some(self.slots(nics, state, above)?),
                 false => None,
             };
             let down = match receives {
-                true => Some(self.slots(aggregation, state, above)?),
+                true => Some(self.slots(nics, state, above)?),
                 false => None,
             };
-            let partial = vec![Partial::default(); aggregation.config.slots.max(1) as usize];
+            let partial = vec![Partial::default(); self.config.slots.max(1) as usize];
             let children = std::mem::take(&mut children[place]);
             let host = above.host;
             let node = Node { host, children, parent, up, down, partial, results: 0 };
-            self.post_receives(aggregation, &node, Seat { group, node: Some(place as u32), edge: None });
+            self.post_receives(nics, &node, Seat { group, node: Some(place as u32), edge: None });
             state.nodes.push(node);
         }
         state.members = own.into_iter().flatten().collect();
         Ok(())
     }
 
-    fn end_of(&self, aggregation: &Aggregation, switch: u32) -> End {
-        let super::Reducer { domain, queue, .. } = aggregation.reducers[switch as usize];
-        End { host: self.host_count() + switch, domain, queue }
+    fn end_of<S: Sink>(&self, nics: &HostNics<'_, S>, switch: u32) -> End {
+        let super::Reducer { domain, queue, .. } = self.reducers[switch as usize];
+        End { host: nics.host_count() + switch, domain, queue }
     }
 
     /// The queue on which the members of a host hear of results.
-    fn queue_of(
+    fn queue_of<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
         host: u32,
     ) -> Result<CompletionQueue, (u32, VerbsError)> {
-        if let Some(queue) = aggregation.queues.get(&host) {
+        if let Some(queue) = self.queues.get(&host) {
             return Ok(*queue);
         }
-        let state = &mut self.endpoints.hosts[host as usize];
+        let state = &mut nics.endpoints.hosts[host as usize];
         let queue = state.nic.create_cq(COMPLETIONS).map_err(|reason| (host, reason))?;
         state.reduces = Some(queue);
-        aggregation.queues.insert(host, queue);
+        self.queues.insert(host, queue);
         Ok(queue)
     }
 
     /// Connects two ends.
-    fn connect(
-        &mut self,
-        aggregation: &Aggregation,
+    fn connect<S: Sink>(
+        &self,
+        nics: &mut HostNics<'_, S>,
         state: &mut GroupState,
         ends: [End; 2],
         like: &Connection,
     ) -> Result<[QueuePairNumber; 2], (u32, VerbsError)> {
-        let depth = aggregation.config.slots.max(1).saturating_mul(LAG).saturating_add(16);
+        let depth = self.config.slots.max(1).saturating_mul(LAG).saturating_add(16);
         let mut made = [QueuePairNumber::new(0); 2];
         for (end, number) in ends.iter().zip(&mut made) {
             let config = QueuePairConfig {
@@ -389,14 +426,14 @@ impl<S: Sink> Network<S> {
                 receive_depth: depth,
                 ..QueuePairConfig::new(Service::ReliableConnection, end.queue)
             };
-            let (nic, _) = self.nic(end.host);
+            let (nic, _) = nics.nic(end.host);
             *number = nic.create_qp(end.domain, &config).map_err(|reason| (end.host, reason))?;
             state.queue_pairs.push((end.host, *number));
         }
         for (near, far) in [(0, 1), (1, 0)] {
             let path = Path { target: host_gid(ends[far].host), ..like.path };
             let connection = Connection { path, destination: made[far], ..*like };
-            let (nic, mut cx) = self.nic(ends[near].host);
+            let (nic, mut cx) = nics.nic(ends[near].host);
             for change in connection.transitions() {
                 nic.modify_qp(&mut cx, made[near], &change).map_err(|reason| (ends[near].host, reason))?;
             }
@@ -405,34 +442,34 @@ impl<S: Sink> Network<S> {
     }
 
     /// Memory for what a child sends, if it contributes.
-    fn child(
-        &mut self,
-        aggregation: &Aggregation,
+    fn child<S: Sink>(
+        &self,
+        nics: &mut HostNics<'_, S>,
         state: &mut GroupState,
         at: End,
         mut child: Child,
         contributes: bool,
     ) -> Result<Child, (u32, VerbsError)> {
         if contributes {
-            child.slots = Some(self.slots(aggregation, state, at)?);
+            child.slots = Some(self.slots(nics, state, at)?);
         }
         Ok(child)
     }
 
-    fn slots(
-        &mut self,
-        aggregation: &Aggregation,
+    fn slots<S: Sink>(
+        &self,
+        nics: &mut HostNics<'_, S>,
         state: &mut GroupState,
         at: End,
     ) -> Result<Slots, (u32, VerbsError)> {
-        let length = u64::from(aggregation.config.slots.max(1)) * u64::from(aggregation.segment());
-        let space = self.memory.add_ghost(BASE, length);
-        let (nic, cx) = self.nic(at.host);
+        let length = u64::from(self.config.slots.max(1)) * u64::from(self.segment());
+        let space = nics.memory.add_ghost(BASE, length);
+        let (nic, cx) = nics.nic(at.host);
         let key = nic.reg_mr(cx.memory, at.domain, space, BASE, length, Access::LOCAL_WRITE, None);
         let key = match key {
             Ok(key) => key,
             Err(reason) => {
-                self.memory.remove(space);
+                nics.memory.remove(space);
                 return Err((at.host, reason));
             }
         };
@@ -441,26 +478,26 @@ impl<S: Sink> Network<S> {
     }
 
     /// Posts receives for all that a switch's children may send before they hear from it.
-    fn post_receives(&mut self, aggregation: &Aggregation, node: &Node, seat: Seat) {
+    fn post_receives<S: Sink>(&self, nics: &mut HostNics<'_, S>, node: &Node, seat: Seat) {
         for (edge, child) in node.children.iter().enumerate() {
-            for slot in 0..u64::from(aggregation.config.slots.max(1)) {
+            for slot in 0..u64::from(self.config.slots.max(1)) {
                 let work = Seat { edge: Some(edge as u32), ..seat }.work();
-                let request = aggregation.receive(work, child.slots, slot);
-                let (nic, mut cx) = self.nic(node.host);
+                let request = self.receive(work, child.slots, slot);
+                let (nic, mut cx) = nics.nic(node.host);
                 nic.post_recv(&mut cx, child.queue_pair, request).expect("its queue is deeper than that");
             }
         }
     }
 
-    fn give(
+    fn give<S: Sink>(
         &mut self,
-        aggregation: &mut Aggregation,
+        nics: &mut HostNics<'_, S>,
         group: Group,
         member: u32,
         contribution: Contribution,
     ) -> Result<u32, ContributeError> {
-        let segment = aggregation.segment();
-        let state = aggregation.group(group).ok_or(ContributeError::Unknown)?;
+        let segment = self.segment();
+        let state = self.group(group).ok_or(ContributeError::Unknown)?;
         if let Some(failure) = &state.failure {
             return Err(ContributeError::Failed(failure.clone()));
         }
@@ -470,20 +507,20 @@ impl<S: Sink> Network<S> {
         own.given += 1;
         own.pending.push_back(Pending { given: contribution, length, segments, sent: 0, received: 0 });
         let host = own.host;
-        self.pump(aggregation, group.0, member).map_err(|reason| ContributeError::Post { member, reason })?;
+        self.pump(nics, group.0, member).map_err(|reason| ContributeError::Post { member, reason })?;
         Ok(host)
     }
 
-    fn give_back(&mut self, aggregation: &mut Aggregation, state: &GroupState) {
-        aggregation.leave(state.team);
+    fn give_back<S: Sink>(&mut self, nics: &mut HostNics<'_, S>, state: &GroupState) {
+        self.leave(state.team);
         for (host, queue_pair) in &state.queue_pairs {
-            let (nic, _) = self.nic(*host);
+            let (nic, _) = nics.nic(*host);
             nic.destroy_qp(*queue_pair).expect("a queue pair of the group is there until it ends");
         }
         for (host, key, space) in &state.regions {
-            let (nic, _) = self.nic(*host);
+            let (nic, _) = nics.nic(*host);
             nic.dereg_mr(*key).expect("a region of the group is there until it ends");
-            self.memory.remove(*space);
+            nics.memory.remove(*space);
         }
     }
 }

@@ -31,7 +31,7 @@ use railnet_nic::{CompletionQueue, ProtectionDomain, Sge};
 
 pub(crate) use attach::{extended, reducer};
 pub use error::{ContributeError, ReductionFailure, Refused};
-use group::{GroupState, Team};
+use group::{GroupState, HostNics, Team};
 
 /// How switches reduce.
 #[derive(Clone, PartialEq, Eq, Debug)]

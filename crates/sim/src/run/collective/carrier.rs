@@ -43,9 +43,9 @@ pub(super) struct Local {
     pub(super) slots: SpaceId,
     pub(super) hop: Hop,
     /// From one GPU to the other.
-    pub(super) ways: Ways,
-    /// The stops of those ways after the GPU's own.
-    pub(super) stops: Vec<railnet_fabric::BusHop>,
+    pub(super) paths: BusPaths,
+    /// The hops of those paths after the GPU's own.
+    pub(super) hops: Vec<railnet_fabric::BusHop>,
     /// Time that flags take over it, besides.
     pub(super) extra: Span,
 }
@@ -55,21 +55,21 @@ pub(super) const TOUCHES: usize = 10;
 
 /// Ways that begin at a GPU and are the same after it, by what the GPU does; made when first used.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways(SmallVec<[(Pace, Touches, BusPath); 1]>);
+pub(super) struct BusPaths(SmallVec<[(Pace, Touches, BusPath); 1]>);
 
 /// How often memory is touched for each byte.
 pub(super) type Touches = u32;
 
-impl Ways {
+impl BusPaths {
     /// The way of work at this pace that touches memory so often.
     pub(super) fn get(&mut self, pace: Pace, touches: Touches, make: impl FnOnce() -> BusPath) -> BusPath {
         let known = self.0.iter().find(|(one, often, _)| *one == pace && *often == touches);
-        if let Some((.., way)) = known {
-            return *way;
+        if let Some((.., path)) = known {
+            return *path;
         }
-        let way = make();
-        self.0.push((pace, touches, way));
-        way
+        let path = make();
+        self.0.push((pace, touches, path));
+        path
     }
 }
 

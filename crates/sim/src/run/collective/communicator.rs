@@ -14,7 +14,7 @@ use railnet_fabric::Network;
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceKind, Host, NicRole, Processor};
 
-use super::carrier::Ways;
+use super::carrier::BusPaths;
 use super::identity::ascending;
 use super::plan::Differences;
 use super::threads::Limits;
@@ -229,9 +229,9 @@ impl Collectives {
         ranks: u32,
         endpoint: u32,
     ) -> Member {
-        let lanes = resources.servers.as_deref_mut().and_then(|servers| servers.gpu_lanes(network, endpoint));
+        let bus = resources.servers.as_deref_mut().and_then(|servers| servers.gpu_bus(network, endpoint));
         let port = |servers: &Servers| servers.endpoints[endpoint as usize].port;
-        let host = lanes.map(|lanes| lanes.host).or_else(|| resources.servers.as_deref().map(port));
+        let host = bus.map(|bus| bus.host).or_else(|| resources.servers.as_deref().map(port));
         Member {
             machine: railnet_coll::machine::RankMachine::new(Rank(rank), ranks),
             communicator,
@@ -241,7 +241,7 @@ impl Collectives {
             ends: Vec::new(),
             slots: Vec::new(),
             works: Vec::new(),
-            gpu: lanes.map(|lanes| Gpu { lanes, ways: Ways::default() }),
+            gpu: bus.map(|bus| Gpu { bus, paths: BusPaths::default() }),
             blocks: Vec::new(),
             own: None,
             planned: std::collections::VecDeque::new(),

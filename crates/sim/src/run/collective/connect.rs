@@ -12,7 +12,7 @@ use railnet_nic::memory::Memory as _;
 use railnet_nic::{Access, Key, Path, VerbsError};
 use railnet_topology::host::PathType;
 
-use super::carrier::{Carrier, Local, Net, Pair, SLOTS, SLOTS_LENGTH, Ways};
+use super::carrier::{BusPaths, Carrier, Local, Net, Pair, SLOTS, SLOTS_LENGTH};
 use super::group::{Group, Spoke};
 use super::identity::Identity;
 use super::pending::Pending;
@@ -116,13 +116,13 @@ impl Collectives {
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
         let carrier = match (transport, resources.servers.as_deref_mut()) {
             (Transport::PeerToPeer { path }, Some(servers)) => {
-                let stops = servers.stops_between(ends[0], ends[1]);
+                let hops = servers.hops_between(ends[0], ends[1]);
                 let hop = if path <= PathType::Nvb { Hop::NvLink } else { Hop::Pcie };
-                Self::local(network, stops, hop)
+                Self::local(network, hops, hop)
             }
             (Transport::SharedMemory, Some(servers)) => {
-                let stops = servers.stops_through_host(ends[0], ends[1]);
-                Self::local(network, stops, Hop::Pcie)
+                let hops = servers.hops_through_host(ends[0], ends[1]);
+                Self::local(network, hops, Hop::Pcie)
             }
             _ => {
                 let identity = communicator.identity(key);
@@ -145,9 +145,9 @@ impl Collectives {
         index
     }
 
-    fn local<S: Sink>(network: &mut Network<S>, stops: Vec<railnet_fabric::BusHop>, hop: Hop) -> Carrier {
+    fn local<S: Sink>(network: &mut Network<S>, hops: Vec<railnet_fabric::BusHop>, hop: Hop) -> Carrier {
         let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-        Carrier::Local(Local { slots, hop, ways: Ways::default(), stops, extra: Span::ZERO })
+        Carrier::Local(Local { slots, hop, paths: BusPaths::default(), hops, extra: Span::ZERO })
     }
 
     /// A connection by NICs: those on which the channel runs, or else those that NCCL takes for sends and receives.
@@ -178,10 +178,10 @@ impl Collectives {
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
         let (mut ports, mut out, mut into) = (ends, None, None);
         if let Some(servers) = resources.servers.as_deref_mut() {
-            let (port, ways) = servers.out_ways(network, ends[0], nics[0], relay, gdr[0]);
-            (ports[0], out) = (port, servers.next_way(port, true, &ways));
-            let (port, ways) = servers.in_ways(network, ends[1], nics[1], gdr[1]);
-            (ports[1], into) = (port, servers.next_way(port, false, &ways));
+            let (port, paths) = servers.out_paths(network, ends[0], nics[0], relay, gdr[0]);
+            (ports[0], out) = (port, servers.next_path(port, true, &paths));
+            let (port, paths) = servers.in_paths(network, ends[1], nics[1], gdr[1]);
+            (ports[1], into) = (port, servers.next_path(port, false, &paths));
         }
         let own = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
         let own = Self::register(network, resources, ports[0], own, SLOTS, SLOTS_LENGTH);
@@ -263,8 +263,8 @@ impl Collectives {
             let endpoint = self.members[member as usize].endpoint;
             let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
             let servers = resources.servers.as_deref_mut();
-            let stops = servers.map_or_else(Vec::new, |servers| servers.stops_at_switch(endpoint, is_sender));
-            Spoke::new(member, slots, stops)
+            let hops = servers.map_or_else(Vec::new, |servers| servers.hops_at_switch(endpoint, is_sender));
+            Spoke::new(member, slots, hops)
         };
         let senders = name.3.iter().map(|rank| spoke(*rank, true)).collect();
         let receivers = name.4.iter().map(|rank| spoke(*rank, false)).collect();

@@ -57,7 +57,7 @@ pub(in crate::run) struct Footprint {
     /// Its servers.
     pub(in crate::run) servers: Vec<u32>,
     /// What its calls can use, where that is inside one server.
-    pub(in crate::run) lanes: Option<Vec<BusResource>>,
+    pub(in crate::run) bus: Option<Vec<BusResource>>,
     /// How long after a call something of it may be left: notes about slots that are free again.
     pub(in crate::run) residue: Span,
 }
@@ -147,14 +147,14 @@ impl Collectives {
         Footprint {
             kind: state.kind,
             servers,
-            lanes: self.lanes_within(communicator, resources),
+            bus: self.bus_within(communicator, resources),
             residue: credits[0].max(credits[1]),
         }
     }
 
     /// All that the calls of a communicator inside a server can use; none where a NIC is involved. Those of communicators
     /// of the same kind are in the same order.
-    fn lanes_within(&self, communicator: u32, resources: &HostResources<'_>) -> Option<Vec<BusResource>> {
+    fn bus_within(&self, communicator: u32, resources: &HostResources<'_>) -> Option<Vec<BusResource>> {
         let state = &self.communicators[communicator as usize];
         let servers = resources.servers.as_deref()?;
         if state.cluster.nodes > 1 {
@@ -162,23 +162,23 @@ impl Collectives {
         }
         let members = &self.members[state.members.start as usize..state.members.end as usize];
         let gpus = members.iter().filter_map(|member| member.gpu.as_ref());
-        let mut lanes: Vec<BusResource> = gpus.flat_map(|gpu| [gpu.lanes.memory, gpu.lanes.lines]).collect();
+        let mut bus: Vec<BusResource> = gpus.flat_map(|gpu| [gpu.bus.memory, gpu.bus.lines]).collect();
         for (from, source) in state.ranks.iter().enumerate() {
             for is_up in [true, false] {
-                lanes.extend(servers.stops_at_switch(*source, is_up).iter().map(|stop| stop.resource));
+                bus.extend(servers.hops_at_switch(*source, is_up).iter().map(|hop| hop.resource));
             }
             for (to, target) in state.ranks.iter().enumerate().filter(|(to, _)| *to != from) {
-                let stops = match state.transport(from as u32, to as u32) {
-                    Transport::PeerToPeer { .. } => servers.stops_between(*source, *target),
-                    Transport::SharedMemory => servers.stops_through_host(*source, *target),
+                let hops = match state.transport(from as u32, to as u32) {
+                    Transport::PeerToPeer { .. } => servers.hops_between(*source, *target),
+                    Transport::SharedMemory => servers.hops_through_host(*source, *target),
                     Transport::Same | Transport::Network { .. } | Transport::None => return None,
                 };
-                lanes.extend(stops.iter().map(|stop| stop.resource));
+                bus.extend(hops.iter().map(|hop| hop.resource));
             }
         }
         let mut seen = BTreeSet::new();
-        lanes.retain(|lane| seen.insert(*lane));
-        Some(lanes)
+        bus.retain(|resource| seen.insert(*resource));
+        Some(bus)
     }
 
     fn schedule_for(

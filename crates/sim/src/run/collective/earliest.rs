@@ -121,15 +121,15 @@ impl Collectives {
         let servers = resources.servers.as_deref().filter(|_| state.cluster.nodes < 2);
         let inlet = |(to, target): (usize, &u32)| {
             let servers = servers?;
-            let switch = servers.stops_at_switch(*target, false);
+            let switch = servers.hops_at_switch(*target, false);
             let last = switch.first()?;
             let mut rate = last.rate?;
             for (from, source) in state.ranks.iter().enumerate().filter(|(from, _)| *from != to) {
                 let Transport::PeerToPeer { .. } = state.transport(from as u32, to as u32) else {
                     return None;
                 };
-                let stops = servers.stops_between(*source, *target);
-                rate = rate.max(stops.iter().find(|stop| stop.resource == last.resource)?.rate?);
+                let hops = servers.hops_between(*source, *target);
+                rate = rate.max(hops.iter().find(|hop| hop.resource == last.resource)?.rate?);
             }
             Some(rate)
         };

@@ -8,7 +8,7 @@ use railnet_fabric::{BusHop, Network};
 use railnet_nic::memory::SpaceId;
 
 use super::Collectives;
-use super::carrier::{SLOTS, Ways};
+use super::carrier::{BusPaths, SLOTS};
 use super::pending::Pending;
 use super::threads::Pace;
 use super::timing::Hop;
@@ -32,9 +32,9 @@ pub(super) struct Spoke {
     /// Its slots.
     pub(super) slots: SpaceId,
     /// Between its GPU and the switch.
-    pub(super) stops: Vec<BusHop>,
-    /// The ways over them.
-    pub(super) ways: Ways,
+    pub(super) hops: Vec<BusHop>,
+    /// The paths over them.
+    pub(super) paths: BusPaths,
     /// Slices that it has filled or taken.
     count: u64,
     /// What came before it had made its call.
@@ -42,8 +42,16 @@ pub(super) struct Spoke {
 }
 
 impl Spoke {
-    pub(super) fn new(member: u32, slots: SpaceId, stops: Vec<BusHop>) -> Self {
-        Self { member, connection: None, slots, stops, ways: Ways::default(), count: 0, early: Vec::new() }
+    pub(super) fn new(member: u32, slots: SpaceId, hops: Vec<BusHop>) -> Self {
+        Self {
+            member,
+            connection: None,
+            slots,
+            hops,
+            paths: BusPaths::default(),
+            count: 0,
+            early: Vec::new(),
+        }
     }
 }
 
@@ -63,10 +71,10 @@ impl Group {
         if is_sender { &self.senders } else { &self.receivers }
     }
 
-    /// The ways of a sender up to the switch, and the stops on them.
-    pub(super) fn up(&mut self, place: u32) -> (&mut Ways, &Vec<BusHop>) {
+    /// The paths of a sender up to the switch, and the hops on them.
+    pub(super) fn up(&mut self, place: u32) -> (&mut BusPaths, &Vec<BusHop>) {
         let spoke = &mut self.senders[place as usize];
-        (&mut spoke.ways, &spoke.stops)
+        (&mut spoke.paths, &spoke.hops)
     }
 
     /// A rank has joined. Gives its place among the senders or receivers, and what the senders said before.
@@ -112,11 +120,11 @@ impl Collectives {
         for (receiver, spoke) in group.receivers.iter_mut().enumerate() {
             let see = Pending::SeeResult { group: index, receiver: receiver as u32, mark: filled.mark };
             let token = self.pending.add(see);
-            if spoke.stops.is_empty() {
+            if spoke.hops.is_empty() {
                 network.call_on(self.members[spoke.member as usize].host, network.now, token);
             } else {
-                let way = spoke.ways.get(Pace::FREE, 0, || network.add_bus_path(spoke.stops.clone()));
-                network.carry(way, filled.bytes, 1, token);
+                let path = spoke.paths.get(Pace::FREE, 0, || network.add_bus_path(spoke.hops.clone()));
+                network.carry(path, filled.bytes, 1, token);
             }
         }
     }

@@ -35,8 +35,8 @@ use railnet_nic::memory::SpaceId;
 
 use super::runner::Endpoint;
 use super::server::Servers;
-use super::server_ranks::GpuLanes;
-use carrier::{Carrier, Pair, Ways};
+use super::server_ranks::GpuBus;
+use carrier::{BusPaths, Carrier, Pair};
 use communicator::Communicator;
 use group::Group;
 pub(super) use pending::TOKEN;
@@ -100,17 +100,17 @@ struct Member {
 /// What of a GPU takes time: touching its memory, and sending lines.
 #[derive(Debug)]
 struct Gpu {
-    lanes: GpuLanes,
+    bus: GpuBus,
     /// Ways that only touch its memory.
-    ways: Ways,
+    paths: BusPaths,
 }
 
 /// Threads of a GPU that run one channel.
 #[derive(Debug)]
 struct Block {
-    lane: BusResource,
+    resource: BusResource,
     /// Ways that touch the GPU's memory and end there.
-    ways: Ways,
+    paths: BusPaths,
 }
 
 /// What a connection of a member leads to.

@@ -121,8 +121,8 @@ impl Collectives {
             let nic = state.wiring.nic(schedule.algorithm, u32::from(channel), rank).unwrap_or(0);
             let (mut port, mut out, mut into) = (endpoint, Vec::new(), Vec::new());
             if let Some(servers) = resources.servers.as_deref_mut() {
-                (port, out) = servers.out_ways(network, endpoint, nic, None, true);
-                into = servers.in_ways(network, endpoint, nic, true).1;
+                (port, out) = servers.out_paths(network, endpoint, nic, None, true);
+                into = servers.in_paths(network, endpoint, nic, true).1;
             }
             let slots = [0, 1].map(|_| {
                 let space = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
@@ -193,7 +193,7 @@ impl Collectives {
         (index, place as u32)
     }
 
-    /// The ways by which a head's slices go to its NIC.
+    /// The paths by which a head's slices go to its NIC.
     pub(super) fn sharp_out(&self, (index, head): (u32, u32)) -> &[BusPath] {
         &self.sharps[index as usize].heads[head as usize].out
     }
@@ -273,10 +273,10 @@ impl Collectives {
         }
         let (member, connection) = (head.member, head.receives.expect("a head that gives also takes"));
         match head.into.first().copied() {
-            Some(way) => {
+            Some(path) => {
                 let packets = bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
                 let token = self.pending.add(Pending::Into { member, connection });
-                network.carry(way, bytes, packets, token);
+                network.carry(path, bytes, packets, token);
             }
             None => self.delivered(network, member, connection),
         }

@@ -10,12 +10,12 @@ use railnet_fabric::{BusHop, BusPath, BusResource, Network};
 use railnet_nic::Completion;
 use railnet_nic::memory::{Memory as _, SpaceId};
 
-use super::carrier::{Carrier, TOUCHES, Ways};
+use super::carrier::{BusPaths, Carrier, TOUCHES};
 use super::pending::Pending;
 use super::put::PUT;
 use super::threads::{Limit, Pace};
 use super::{Block, Collectives, End, HostResources, Member};
-use crate::run::server_ranks::GpuLanes;
+use crate::run::server_ranks::GpuBus;
 
 /// Where the buffers of every rank begin.
 const BUFFERS: u64 = 1 << 40;
@@ -30,26 +30,26 @@ struct Passes {
     pace: Pace,
     /// The channel, where each has its own.
     channel: Option<u16>,
-    stop: Option<(BusResource, Rate)>,
+    limit: Option<(BusResource, Rate)>,
 }
 
 impl Passes {
-    const NOTHING: Self = Self { pace: Pace::FREE, channel: None, stop: None };
+    const NOTHING: Self = Self { pace: Pace::FREE, channel: None, limit: None };
 }
 
 /// What a piece of work does at its own GPU.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     passes: Passes,
-    lanes: GpuLanes,
+    bus: GpuBus,
     /// How often memory is touched for each byte.
     touches: u32,
 }
 
 impl Own {
-    fn stops(self) -> impl Iterator<Item = BusHop> {
-        let threads = self.passes.stop.map(|(lane, rate)| BusHop::moves(lane, rate, Span::ZERO));
-        let compute = BusHop::computes(self.lanes.memory, self.lanes.bandwidth, self.touches);
+    fn hops(self) -> impl Iterator<Item = BusHop> {
+        let threads = self.passes.limit.map(|(resource, rate)| BusHop::moves(resource, rate, Span::ZERO));
+        let compute = BusHop::computes(self.bus.memory, self.bus.bandwidth, self.touches);
         threads.into_iter().chain((self.touches > 0).then_some(compute))
     }
 }
@@ -113,33 +113,33 @@ impl Collectives {
         let data = schedule.call.dtype.bytes(work.count).as_u64();
         let bytes = Bytes(schedule.protocol.on_the_way(data));
         let (id, worker) = (work.id, work.id.worker() as usize);
-        let ways = self.ways_of(network, member, &work);
+        let paths = self.paths_of(network, member, &work);
         let works = &mut self.members[member as usize].works;
         if works.len() <= worker {
             works.resize(worker + 1, None);
         }
         works[worker] = Some(work);
-        if ways.is_empty() {
+        if paths.is_empty() {
             self.complete(network, member, worker as u32);
             return;
         }
-        let token = self.pending.add(Pending::Work { member, work: id, parts: ways.len() as u32 });
-        for way in ways {
-            network.carry(way, bytes, 1, token);
+        let token = self.pending.add(Pending::Work { member, work: id, parts: paths.len() as u32 });
+        for path in paths {
+            network.carry(path, bytes, 1, token);
         }
     }
 
-    /// The ways that a piece of work takes: over the threads and the memory of its GPU, and from there to each GPU that it
+    /// The paths that a piece of work takes: over the threads and the memory of its GPU, and from there to each GPU that it
     /// writes to.
-    fn ways_of<S: Sink>(
+    fn paths_of<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         member: u32,
         work: &Work,
     ) -> smallvec::SmallVec<[BusPath; 2]> {
-        let mut ways = smallvec::SmallVec::new();
-        let Some(gpu) = &self.members[member as usize].gpu else { return ways };
-        let lanes = gpu.lanes;
+        let mut paths = smallvec::SmallVec::new();
+        let Some(gpu) = &self.members[member as usize].gpu else { return paths };
+        let bus = gpu.bus;
         let mut touches = work.sources.len();
         let mut far = smallvec::SmallVec::<[End; 2]>::new();
         for place in &work.targets {
@@ -159,22 +159,22 @@ impl Collectives {
             }
         }
         let passes = self.threads(network, member, work);
-        let mut own = Own { passes, lanes, touches: touches.min(TOUCHES - 1) as u32 };
+        let mut own = Own { passes, bus, touches: touches.min(TOUCHES - 1) as u32 };
         for end in far {
             // The first one is fused with the work on memory: bytes leave as they are made.
-            ways.push(self.way_to(network, end, own));
+            paths.push(self.path_to(network, end, own));
             own = Own { passes: Passes::NOTHING, touches: 0, ..own };
         }
-        if ways.is_empty() {
+        if paths.is_empty() {
             let Member { gpu, blocks, .. } = &mut self.members[member as usize];
             let known = match own.passes.channel {
-                Some(channel) => blocks[channel as usize].as_mut().map(|block| &mut block.ways),
-                None => gpu.as_mut().map(|gpu| &mut gpu.ways),
+                Some(channel) => blocks[channel as usize].as_mut().map(|block| &mut block.paths),
+                None => gpu.as_mut().map(|gpu| &mut gpu.paths),
             };
             let known = known.expect("what was just looked at is there");
-            ways.push(known.get(passes.pace, own.touches, || network.add_bus_path(own.stops().collect())));
+            paths.push(known.get(passes.pace, own.touches, || network.add_bus_path(own.hops().collect())));
         }
-        ways
+        paths
     }
 
     /// The threads that a piece of work passes on its way out, where there is a limit to what they send.
@@ -188,33 +188,33 @@ impl Collectives {
         };
         match self.communicators[*communicator as usize].limits.at(pace) {
             Limit::Unlimited => Passes::NOTHING,
-            Limit::Gpu(rate) => Passes { pace, channel: None, stop: Some((gpu.lanes.lines, rate)) },
+            Limit::Gpu(rate) => Passes { pace, channel: None, limit: Some((gpu.bus.lines, rate)) },
             Limit::Block(rate) => {
                 let channel = machine.connection(*connection).0.channel;
                 if blocks.len() <= usize::from(channel) {
                     blocks.resize_with(usize::from(channel) + 1, || None);
                 }
                 let block = blocks[usize::from(channel)].get_or_insert_with(|| Block {
-                    lane: network.add_bus_resource(gpu.lanes.host),
-                    ways: Ways::default(),
+                    resource: network.add_bus_resource(gpu.bus.host),
+                    paths: BusPaths::default(),
                 });
-                Passes { pace, channel: Some(channel), stop: Some((block.lane, rate)) }
+                Passes { pace, channel: Some(channel), limit: Some((block.resource, rate)) }
             }
         }
     }
 
     /// The way to another GPU or to the switch, after what the GPU itself does.
-    fn way_to<S: Sink>(&mut self, network: &mut Network<S>, end: End, own: Own) -> BusPath {
-        let (ways, stops) = match end {
+    fn path_to<S: Sink>(&mut self, network: &mut Network<S>, end: End, own: Own) -> BusPath {
+        let (paths, hops) = match end {
             End::Sender(pair) => match &mut self.pairs[pair as usize].carrier {
-                Carrier::Local(local) => (&mut local.ways, &local.stops),
+                Carrier::Local(local) => (&mut local.paths, &local.hops),
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
             End::Contributor(group, place) => self.groups[group as usize].up(place),
             _ => unreachable!("other ends are not written to over NVLink"),
         };
-        ways.get(own.passes.pace, own.touches, || {
-            network.add_bus_path(own.stops().chain(stops.iter().copied()).collect())
+        paths.get(own.passes.pace, own.touches, || {
+            network.add_bus_path(own.hops().chain(hops.iter().copied()).collect())
         })
     }
 
@@ -289,19 +289,19 @@ impl Collectives {
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
         let out = match (end, self.carrier(end)) {
             (End::Giver(group, head), _) => {
-                let ways = self.sharp_out((group, head));
-                ways.get(filled.connection.0 as usize % ways.len().max(1)).copied()
+                let paths = self.sharp_out((group, head));
+                paths.get(filled.connection.0 as usize % paths.len().max(1)).copied()
             }
             (_, Some(Carrier::Net(net))) => net.out,
             _ => return,
         };
-        let Some(way) = out else {
+        let Some(path) = out else {
             self.send(network, resources, member, filled);
             return;
         };
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
         let token = self.pending.add(Pending::Out { member, filled });
-        network.carry(way, filled.bytes, packets, token);
+        network.carry(path, filled.bytes, packets, token);
     }
 
     /// A slot is emptied.
@@ -418,10 +418,10 @@ impl Collectives {
         let Some(Carrier::Net(net)) = self.carrier(end) else { return };
         let into = Pending::Into { member, connection };
         match net.into {
-            Some(way) => {
+            Some(path) => {
                 let packets = bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
                 let token = self.pending.add(into);
-                network.carry(way, bytes, packets, token);
+                network.carry(path, bytes, packets, token);
             }
             None => self.delivered(network, member, connection),
         }

@@ -145,7 +145,7 @@ impl Memo {
         self.numbers += 1;
         let is_alone = self.others(communicator).next().is_none();
         let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
-        let could = self.is_on && is_joint && is_alone && group.footprint.lanes.is_some();
+        let could = self.is_on && is_joint && is_alone && group.footprint.bus.is_some();
         let active = now + planned.launch;
         let is_beside = group.sessions.iter().any(|session| matches!(session.phase, Phase::Real(_)));
         let phase =
@@ -197,8 +197,8 @@ impl Memo {
             && session.quiet <= by
         {
             self.count.hits += 1;
-            for (lane, more) in group.footprint.lanes.iter().flatten().zip(&self.records[record].lanes) {
-                view.count_on_bus(group.first_member, *lane, *more);
+            for (resource, more) in group.footprint.bus.iter().flatten().zip(&self.records[record].bus) {
+                view.count_on_bus(group.first_member, *resource, *more);
             }
             for (place, _) in &session.entries {
                 view.skip_call(group.first_member + place);
@@ -227,7 +227,7 @@ impl Memo {
         let busy = own.servers.iter().filter_map(|server| self.busy.get(server)).flatten().copied();
         busy.filter(move |other| {
             let place = &self.groups[other].footprint;
-            *other != communicator && share(own.lanes.as_deref(), place.lanes.as_deref())
+            *other != communicator && share(own.bus.as_deref(), place.bus.as_deref())
         })
     }
 
@@ -336,32 +336,32 @@ impl Memo {
             }
             return false;
         }
-        // What its lanes have counted when it begins: those before it have to be known.
+        // What its bus resources have counted when it begins: those before it have to be known.
         let before = session.before.take();
-        let mut lanes: Option<Vec<_>> = match is_real {
+        let mut bus: Option<Vec<_>> = match is_real {
             true => before,
             false => {
-                let lanes = group.footprint.lanes.iter().flatten();
-                Some(lanes.map(|lane| view.lane(group.first_member, *lane)).collect())
+                let bus = group.footprint.bus.iter().flatten();
+                Some(bus.map(|resource| view.bus_counters(group.first_member, *resource)).collect())
             }
         };
         for earlier in group.sessions.iter().take(index) {
-            lanes = match earlier.phase {
-                Phase::Hit(record, _) if self.records[record].left == 0 => lanes.map(|mut lanes| {
-                    for (lane, more) in lanes.iter_mut().zip(&self.records[record].lanes) {
-                        session::add(lane, more);
+            bus = match earlier.phase {
+                Phase::Hit(record, _) if self.records[record].left == 0 => bus.map(|mut bus| {
+                    for (resource, more) in bus.iter_mut().zip(&self.records[record].bus) {
+                        session::add(resource, more);
                     }
-                    lanes
+                    bus
                 }),
                 _ => None,
             };
         }
         let mut record = None;
-        if let Some(lanes) = lanes {
+        if let Some(bus) = bus {
             record = Some(self.records.len());
             let first = group.sessions[index].entries[0].1;
             self.known.insert(key.clone(), self.records.len());
-            self.records.push(Recorded::new(key, first, lanes));
+            self.records.push(Recorded::new(key, first, bus));
         }
         if !is_real {
             self.carry_out(view, communicator, number);
@@ -401,9 +401,9 @@ impl Memo {
         at: Time,
     ) -> bool {
         let group = self.groups.get_mut(&communicator).expect("only what is known has calls");
-        let lanes = group.footprint.lanes.iter().flatten();
+        let bus = group.footprint.bus.iter().flatten();
         let first = group.first_member;
-        let count = || lanes.clone().map(|lane| view.lane(first, *lane)).collect::<Vec<_>>();
+        let count = || bus.clone().map(|resource| view.bus_counters(first, *resource)).collect::<Vec<_>>();
         let is_it = |session: &Session| session.has(place) && !session.done[place as usize];
         let index = group.sessions.iter().position(is_it).expect("only what was begun ends");
         group.quiet = at + group.footprint.residue;
@@ -478,7 +478,7 @@ impl Memo {
 /// Whether two groups use something together. One that uses NICs may use all of its servers.
 fn share(one: Option<&[BusResource]>, other: Option<&[BusResource]>) -> bool {
     match (one, other) {
-        (Some(one), Some(other)) => one.iter().any(|lane| other.contains(lane)),
+        (Some(one), Some(other)) => one.iter().any(|resource| other.contains(resource)),
         _ => true,
     }
 }

@@ -146,16 +146,16 @@ impl<'a, S: Sink> PartitionView<'a, S> {
         self.in_each(|_, collectives, _| collectives.note_end(now));
     }
 
-    /// What a lane of a group inside a server has counted.
-    pub(super) fn lane(&self, first_member: u32, lane: BusResource) -> BusCounters {
+    /// What a bus resource of a group inside a server has counted.
+    pub(super) fn bus_counters(&self, first_member: u32, resource: BusResource) -> BusCounters {
         let index = self.partition_of(first_member);
-        self.partitions[index].0.bus_counters(lane)
+        self.partitions[index].0.bus_counters(resource)
     }
 
-    /// As [`Network::count_on_bus`], for a lane of a group inside a server.
-    pub(super) fn count_on_bus(&mut self, first_member: u32, lane: BusResource, more: BusCounters) {
+    /// As [`Network::count_on_bus`], for a bus resource of a group inside a server.
+    pub(super) fn count_on_bus(&mut self, first_member: u32, resource: BusResource, more: BusCounters) {
         let index = self.partition_of(first_member);
-        self.partitions[index].0.count_on_bus(lane, more);
+        self.partitions[index].0.count_on_bus(resource, more);
     }
 
     /// What has gone wrong in the network so far.

@@ -23,8 +23,8 @@ pub(super) struct Recorded {
     pub(super) ends: Vec<Option<Span>>,
     /// Ranks that are not through.
     pub(super) left: u32,
-    /// What its lanes had counted before; once it is over, what they did for it.
-    pub(super) lanes: Vec<BusCounters>,
+    /// What its bus resources had counted before; once it is over, what they did for it.
+    pub(super) bus: Vec<BusCounters>,
     /// Something else came in its way.
     pub(super) is_void: bool,
     /// Calls that are like it, by group and number, while it is under way.
@@ -32,10 +32,10 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    pub(super) fn new(key: Key, first: Time, lanes: Vec<BusCounters>) -> Self {
+    pub(super) fn new(key: Key, first: Time, bus: Vec<BusCounters>) -> Self {
         let ranks = key.entered.len();
         let (ends, left) = (vec![None; ranks], ranks as u32);
-        Self { key, first, ends, left, lanes, is_void: false, followers: Vec::new() }
+        Self { key, first, ends, left, bus, is_void: false, followers: Vec::new() }
     }
 
     /// A rank is through.
@@ -44,12 +44,12 @@ impl Recorded {
         self.left -= 1;
     }
 
-    /// All are through, and this is what its lanes have counted by now.
+    /// All are through, and this is what its bus resources have counted by now.
     pub(super) fn count(&mut self, now: &[BusCounters]) {
-        for (lane, now) in self.lanes.iter_mut().zip(now) {
-            lane.slices = now.slices - lane.slices;
-            lane.bytes = now.bytes - lane.bytes;
-            lane.busy = now.busy - lane.busy;
+        for (resource, now) in self.bus.iter_mut().zip(now) {
+            resource.slices = now.slices - resource.slices;
+            resource.bytes = now.bytes - resource.bytes;
+            resource.busy = now.busy - resource.busy;
         }
     }
 
@@ -59,11 +59,11 @@ impl Recorded {
     }
 }
 
-/// Adds what a lane did.
-pub(super) fn add(lane: &mut BusCounters, more: &BusCounters) {
-    lane.slices += more.slices;
-    lane.bytes += more.bytes;
-    lane.busy += more.busy;
+/// Adds what a bus resource did.
+pub(super) fn add(resource: &mut BusCounters, more: &BusCounters) {
+    resource.slices += more.slices;
+    resource.bytes += more.bytes;
+    resource.busy += more.busy;
 }
 
 /// How a call is dealt with.
@@ -93,7 +93,7 @@ pub(super) struct Session {
     pub(super) phase: Phase,
     /// It is carried out because of the call before it, and may yet be recorded.
     pub(super) may_record: bool,
-    /// What its lanes had counted when that call was over.
+    /// What its bus resources had counted when that call was over.
     pub(super) before: Option<Vec<BusCounters>>,
     /// Where it was taken: nothing would be left of it from then on.
     pub(super) quiet: Time,
