@@ -5,7 +5,7 @@ use railnet_core::{Bytes, GhostRun, Label};
 use railnet_wire::{Extension, Headers, Network};
 
 use crate::memory::{GhostRuns, Memory};
-use crate::region::Place;
+use crate::region::CheckedMemory;
 
 /// Bytes of a RoCEv2 packet on an Ethernet besides transport headers and payload: preamble and gap (20), Ethernet (14),
 /// IPv4 (20), UDP (8), ICRC (4), FCS (4). The rate limiter counts them.
@@ -86,7 +86,7 @@ impl Payload<'_> {
     pub(crate) fn place<M: Memory>(
         &self,
         memory: &mut M,
-        place: Place,
+        place: CheckedMemory,
         address: u64,
         from: u32,
         length: u32,

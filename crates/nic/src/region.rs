@@ -110,9 +110,9 @@ struct Slot {
     kind: Kind,
 }
 
-/// Where checked memory is.
+/// Memory that passed the checks of its key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CheckedMemory {
     pub(crate) space: SpaceId,
     pub(crate) backing: Backing,
 }
@@ -365,7 +365,7 @@ impl Regions {
         address: u64,
         length: u64,
         needed: Access,
-    ) -> Result<Place, AccessFault> {
+    ) -> Result<CheckedMemory, AccessFault> {
         match self.slot(key) {
             Some(&Slot { domain: owner, kind: Kind::Region { .. }, .. }) if owner != domain => {
                 Err(AccessFault::Key)
@@ -380,7 +380,7 @@ impl Regions {
                 if !contains(*base, *size, address, length) {
                     return Err(AccessFault::Range);
                 }
-                Ok(Place { space: *space, backing: *backing })
+                Ok(CheckedMemory { space: *space, backing: *backing })
             }
             _ => Err(AccessFault::Key),
         }
@@ -396,7 +396,7 @@ impl Regions {
         address: u64,
         length: u64,
         needed: Access,
-    ) -> Result<Place, AccessFault> {
+    ) -> Result<CheckedMemory, AccessFault> {
         match self.slot(key) {
             Some(Slot { domain: owner, .. }) if *owner != domain => Err(AccessFault::Key),
             Some(Slot { kind: Kind::Region { access, .. }, .. }) if !access.is_remote() => {
@@ -415,7 +415,7 @@ impl Regions {
                 }
                 match self.slots[binding.region as usize] {
                     Some(Slot { kind: Kind::Region { space, backing, .. }, .. }) => {
-                        Ok(Place { space, backing })
+                        Ok(CheckedMemory { space, backing })
                     }
                     _ => Err(AccessFault::Key),
                 }

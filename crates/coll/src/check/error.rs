@@ -9,8 +9,8 @@ use crate::schedule::{Buffer, Connection, Peer};
 
 /// A step of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The rank whose memory it is.
+pub struct StepId {
+    /// The rank that does it.
     pub rank: u32,
     /// Which of its workers.
     pub worker: u32,
@@ -22,7 +22,7 @@ pub struct Place {
     pub chunk: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}, ", self.rank)?;
         match self.channel {
@@ -62,7 +62,7 @@ pub enum CheckError {
     #[error("{place}: {fault}")]
     Step {
         /// Which step.
-        place: Place,
+        place: StepId,
         /// What it does.
         fault: Fault,
     },
@@ -74,7 +74,7 @@ pub enum CheckError {
         /// Which element, the first that is wrong.
         element: u64,
         /// The step that wrote it last, where one did.
-        place: Option<Place>,
+        place: Option<StepId>,
         /// What is wrong.
         wrong: Wrong,
     },
@@ -90,7 +90,7 @@ pub enum CheckError {
     #[error("{place}: {chunks} chunk(s) to {to} are never received")]
     LeftOver {
         /// The step that sent the first of them.
-        place: Place,
+        place: StepId,
         /// The rank or switch that should have received it.
         to: Target,
         /// How many chunks are left.
@@ -100,7 +100,7 @@ pub enum CheckError {
     #[error("{place}: waits for {what}, which never comes: {why}")]
     Never {
         /// Which step.
-        place: Place,
+        place: StepId,
         /// For what.
         what: Awaited,
         /// Why it never comes.
@@ -118,11 +118,11 @@ pub enum CheckError {
         if *.first_writes { "write" } else { "read" })]
     Race {
         /// One step.
-        first: Place,
+        first: StepId,
         /// Whether it writes.
         first_writes: bool,
         /// The other.
-        second: Place,
+        second: StepId,
         /// Whether it writes.
         second_writes: bool,
         /// The buffer, as the second step calls it.
@@ -132,7 +132,7 @@ pub enum CheckError {
     },
 }
 
-fn written(rank: u32, place: Option<&Place>) -> String {
+fn written(rank: u32, place: Option<&StepId>) -> String {
     place.map_or_else(|| format!("rank {rank}: "), |place| format!("{place}: "))
 }
 
@@ -144,7 +144,7 @@ fn listed(cycle: &[Waiting]) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
     /// Which step.
-    pub place: Place,
+    pub place: StepId,
     /// For what.
     pub what: Awaited,
 }
@@ -217,7 +217,7 @@ pub enum Fault {
     /// It expects another length than was sent.
     Length {
         /// The step that sent.
-        from: Place,
+        from: StepId,
         /// How many elements it sent.
         sent: u64,
         /// How many are expected.
@@ -226,7 +226,7 @@ pub enum Fault {
     /// Ranks give chunks of different lengths to a switch.
     UnequalParts {
         /// Another sender's step.
-        other: Place,
+        other: StepId,
         /// How many elements that one sent.
         others: u64,
         /// How many this one sent.

@@ -1,6 +1,6 @@
 //! Which contributions are missing, foreign or there too often: the run again, with words that can be counted.
 
-use super::error::{CheckError, Fault, Place, Wrong};
+use super::error::{CheckError, Fault, StepId, Wrong};
 use super::meaning::Words;
 use super::run::{Run, Suspect};
 use crate::outputs::Source;
@@ -32,7 +32,7 @@ pub(super) fn explain(
 
 struct Found {
     wrong: Wrong,
-    writer: Option<Place>,
+    writer: Option<StepId>,
 }
 
 fn count(schedule: &Schedule, suspect: Suspect, wanted: Option<Source>) -> Found {
@@ -87,7 +87,7 @@ fn is_alike(tag: GhostTag, wanted: &Source, ranks: u32, first: u32) -> bool {
 
 /// What the suspect holds in a run with words that can be counted, and who wrote it. `None` where the run does not get
 /// that far.
-fn look(schedule: &Schedule, suspect: Suspect, first: u32) -> Option<(GhostTag, Option<Place>)> {
+fn look(schedule: &Schedule, suspect: Suspect, first: u32) -> Option<(GhostTag, Option<StepId>)> {
     let mut run = Run::new(schedule, Words::counting(schedule.ranks, first)).ok()?;
     run.suspect = Some(suspect);
     // A final step that is not final stops the run at the place that is suspected.

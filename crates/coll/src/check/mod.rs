@@ -28,7 +28,7 @@ mod stuck;
 mod tests;
 mod traffic;
 
-pub use error::{Awaited, CheckError, Fault, Place, Target, Waiting, Wrong};
+pub use error::{Awaited, CheckError, Fault, StepId, Target, Waiting, Wrong};
 pub use run::{Done, Inferred};
 
 use crate::call::Collective;

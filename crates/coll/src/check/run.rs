@@ -10,7 +10,7 @@ use std::mem;
 use railnet_core::{GhostTag, Rank};
 use railnet_nic::memory::GhostRuns;
 
-use super::error::{CheckError, Fault, Place, Wrong};
+use super::error::{CheckError, Fault, StepId, Wrong};
 use super::hazard::Hazards;
 use super::links::{Links, NONE, Name};
 use super::meaning::{Words, tag};
@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
     }
 
     /// What a step of a worker is called.
-    pub(super) fn place(&self, worker: u32, number: u64) -> Place {
+    pub(super) fn place(&self, worker: u32, number: u64) -> StepId {
         let one = &self.workers[worker as usize];
         let step = self.schedule.program.step(one.rank, one.number, number);
         place_of(one, number, &step)
@@ -626,9 +626,9 @@ impl<'a> Run<'a> {
     }
 }
 
-fn place_of(one: &Worker, number: u64, step: &Step) -> Place {
+fn place_of(one: &Worker, number: u64, step: &Step) -> StepId {
     let channel = step.receives.first().or(step.sends.first()).map(|on| on.channel);
-    Place { rank: one.rank, worker: one.number, channel, step: number, chunk: step.chunk }
+    StepId { rank: one.rank, worker: one.number, channel, step: number, chunk: step.chunk }
 }
 
 /// Elements of all inputs and outputs, to be refused where they cannot be counted.

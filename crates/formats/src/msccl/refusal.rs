@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use railnet_coll::check::{Awaited, CheckError, Place};
+use railnet_coll::check::{Awaited, CheckError, StepId};
 use thiserror::Error;
 
 use super::File;
@@ -69,7 +69,7 @@ pub enum WriteError {
 
 /// What the checker said, in terms of the file. The checker saw chunks of one element.
 pub(super) fn in_file(file: &File, error: &CheckError) -> ReadError {
-    let name = |place: &Place| named(file, place.rank, place.worker, place.step);
+    let name = |place: &StepId| named(file, place.rank, place.worker, place.step);
     let text = match error {
         CheckError::Step { place, fault } => format!("{}: {fault}", name(place)),
         CheckError::Output { element, place: Some(place), wrong, .. } => {
@@ -103,7 +103,7 @@ pub(super) fn in_file(file: &File, error: &CheckError) -> ReadError {
     )
 }
 
-fn awaited(file: &File, place: &Place, what: &Awaited) -> String {
+fn awaited(file: &File, place: &StepId, what: &Awaited) -> String {
     match what {
         Awaited::Step { worker, step } => named(file, place.rank, *worker, *step),
         other => other.to_string(),

@@ -1,4 +1,4 @@
-//! The responder's voice: answers in the order of the requests, and congestion notifications.
+//! What the responder sends: answers in the order of the requests, and congestion notifications.
 
 use railnet_core::event::{Event, PacketId, Sink};
 use railnet_core::{Label, Psn, Time};
@@ -24,8 +24,8 @@ const NOTIFICATION_CLASS: u8 = 48 << 2;
 /// An answer that waits for the port, in the order of the requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
-    /// A verdict.
-    Verdict { psn: Psn, aeth: Aeth },
+    /// An acknowledgement or a NAK.
+    Acknowledge { psn: Psn, aeth: Aeth },
     /// The old value of an atomic.
     Atomic { psn: Psn, msn: u32, original: u64 },
     /// What is left of a READ.
@@ -36,7 +36,7 @@ impl Response {
     /// The sequence number it goes out with next.
     pub(super) fn psn(&self) -> Psn {
         match *self {
-            Self::Verdict { psn, .. } | Self::Atomic { psn, .. } | Self::Read { psn, .. } => psn,
+            Self::Acknowledge { psn, .. } | Self::Atomic { psn, .. } | Self::Read { psn, .. } => psn,
         }
     }
 }
@@ -128,11 +128,11 @@ impl Responder {
 
     pub(super) fn acknowledge_through(&mut self, shared: &mut Shared, device: &mut Device, psn: Psn) {
         let syndrome = self.good_syndrome(shared, device);
-        self.answer_verdict(shared, device, psn, syndrome);
+        self.answer_acknowledge(shared, device, psn, syndrome);
     }
 
-    /// Queues a verdict. A plain acknowledgement that already waits stands for this one too.
-    pub(super) fn answer_verdict(
+    /// Queues an acknowledgement or a NAK. A plain acknowledgement that already waits stands for this one too.
+    pub(super) fn answer_acknowledge(
         &mut self,
         shared: &mut Shared,
         device: &mut Device,
@@ -143,12 +143,13 @@ impl Responder {
         let back = self.answers.back();
         if device.config.behaviour.coalesce_acks && back.is_some() {
             let last = device.responses.get_mut(back);
-            if matches!(last, Response::Verdict { aeth: Aeth { syndrome: Syndrome::Ack { .. }, .. }, .. }) {
-                *last = Response::Verdict { psn, aeth };
+            if matches!(last, Response::Acknowledge { aeth: Aeth { syndrome: Syndrome::Ack { .. }, .. }, .. })
+            {
+                *last = Response::Acknowledge { psn, aeth };
                 return;
             }
         }
-        self.answer(shared, device, Response::Verdict { psn, aeth });
+        self.answer(shared, device, Response::Acknowledge { psn, aeth });
     }
 
     /// A packet came that the network had marked: tell its sender, not too often.
@@ -166,7 +167,7 @@ impl Responder {
         }
     }
 
-    /// The next answer that goes ahead of data: a notification, a verdict or an atomic's result.
+    /// The next answer that goes ahead of data: a notification, an acknowledgement or an atomic's result.
     pub(crate) fn transmit_control(
         &mut self,
         shared: &mut Shared,
@@ -185,7 +186,7 @@ impl Responder {
             return false;
         }
         let (opcode, psn, extended) = match *device.responses.get(front) {
-            Response::Verdict { psn, aeth } => (Opcode::RcAcknowledge, psn, Extended::Aeth(aeth)),
+            Response::Acknowledge { psn, aeth } => (Opcode::RcAcknowledge, psn, Extended::Aeth(aeth)),
             Response::Atomic { psn, msn, original } => {
                 let aeth = Aeth { syndrome: self.good_syndrome(shared, device), msn };
                 (Opcode::RcAtomicAcknowledge, psn, Extended::AtomicAck(aeth, original))

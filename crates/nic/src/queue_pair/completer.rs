@@ -1,4 +1,4 @@
-//! The requester's ear: acknowledgements, NAKs and responses.
+//! What the requester receives: acknowledgements, NAKs and responses.
 
 use railnet_core::event::{Event, RetryReason, Sink};
 use railnet_core::{Bytes, Psn, Span};

@@ -1,4 +1,4 @@
-//! What the receiver tells the sender in its answers besides the verdict: telemetry, marks, and what came early.
+//! What the receiver tells the sender in its answers besides the acknowledgement: telemetry, marks, and what came early.
 
 use railnet_core::Psn;
 use railnet_wire::{

@@ -103,7 +103,7 @@ impl Refusal {
 }
 
 /// What came of a request.
-pub(super) enum Verdict {
+pub(super) enum Executed {
     /// Done; acknowledge it if asked.
     Done,
     /// Done; its answer is queued.
@@ -248,7 +248,7 @@ impl Responder {
                 }
                 Gap::Nak => {
                     device.counters.sequence_naks += 1;
-                    self.answer_verdict(shared, device, self.expected, Syndrome::Nak(NakCode::Sequence));
+                    self.answer_acknowledge(shared, device, self.expected, Syndrome::Nak(NakCode::Sequence));
                 }
                 Gap::Drop => {}
             }
@@ -276,24 +276,24 @@ impl Responder {
         let psn = bth.psn;
         shared.recovery.on_expected();
         match self.execute(shared, device, cx, packet) {
-            Verdict::Done => {
+            Executed::Done => {
                 self.expected = psn.plus(1);
                 if bth.ack_request {
                     self.acknowledge_through(shared, device, psn);
                 }
             }
-            Verdict::Answered => {}
-            Verdict::NotReady => {
+            Executed::Answered => {}
+            Executed::NotReady => {
                 device.counters.rnr_naks += 1;
                 if !device.config.behaviour.sequence_nak_after_rnr {
                     shared.recovery.on_not_ready();
                 }
                 let timer = self.min_rnr_timer;
-                self.answer_verdict(shared, device, psn, Syndrome::RnrNak { timer });
+                self.answer_acknowledge(shared, device, psn, Syndrome::RnrNak { timer });
             }
-            Verdict::Refused(refusal) => self.refuse(shared, device, cx, psn, &refusal),
-            Verdict::Spoiled => {
-                self.answer_verdict(shared, device, psn, Syndrome::ACK);
+            Executed::Refused(refusal) => self.refuse(shared, device, cx, psn, &refusal),
+            Executed::Spoiled => {
+                self.answer_acknowledge(shared, device, psn, Syndrome::ACK);
                 device.events.push_back(AsyncEvent::QueuePairRequestError(shared.number));
                 self.fail(shared, true);
             }
@@ -317,7 +317,7 @@ impl Responder {
             }
         }
         shared.note_check(device, cx, psn, refusal.check, false);
-        self.answer_verdict(shared, device, psn, Syndrome::Nak(refusal.code));
+        self.answer_acknowledge(shared, device, psn, Syndrome::Nak(refusal.code));
         if refusal.status != Status::Flushed
             && let Some(taken) = self.release_taken()
         {
@@ -338,7 +338,7 @@ impl Responder {
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
-    ) -> Verdict {
+    ) -> Executed {
         let opcode = packet.headers.bth.opcode;
         let psn = packet.headers.bth.psn;
         let in_order = match (&self.message, opcode.position().is_start()) {
@@ -348,7 +348,7 @@ impl Responder {
             (Message::Write { .. }, false) => opcode.is_write(),
         };
         if !in_order {
-            return Verdict::Refused(Refusal::invalid(Check::OpcodeOrder));
+            return Executed::Refused(Refusal::invalid(Check::OpcodeOrder));
         }
         shared.note_check(device, cx, psn, Check::OpcodeOrder, true);
         match packet.headers.extended {
@@ -358,7 +358,7 @@ impl Responder {
                 self.execute_read(shared, device, cx, psn, reth)
             }
             Extended::Atomic(atomic) => self.execute_atomic(shared, device, cx, psn, opcode, &atomic),
-            _ => Verdict::Refused(Refusal::invalid(Check::OpcodeOrder)),
+            _ => Executed::Refused(Refusal::invalid(Check::OpcodeOrder)),
         }
     }
 
@@ -385,7 +385,7 @@ impl Responder {
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
-    ) -> Verdict {
+    ) -> Executed {
         let (position, psn) = (packet.headers.bth.opcode.position(), packet.headers.bth.psn);
         let length = packet.payload.length();
         let (receive, offset) = match self.message {
@@ -394,21 +394,21 @@ impl Responder {
                 Some(receive) => (receive, 0),
                 None => {
                     shared.note_check(device, cx, psn, Check::Resources, false);
-                    return Verdict::NotReady;
+                    return Executed::NotReady;
                 }
             },
         };
         shared.note_check(device, cx, psn, Check::Resources, true);
         self.message = Message::Send { receive, offset };
         if !length_fits(position, length, shared.mtu.bytes()) {
-            return Verdict::Refused(Refusal::invalid(Check::Length));
+            return Executed::Refused(Refusal::invalid(Check::Length));
         }
         let buffer = device.receives.get(receive);
         if u64::from(offset) + u64::from(length) > buffer.length() {
             let code = device.config.behaviour.receive_too_small_nak;
             let status =
                 if code == NakCode::InvalidRequest { Status::LocalLength } else { Status::LocalOperation };
-            return Verdict::Refused(Refusal { code, status, check: Check::Length });
+            return Executed::Refused(Refusal { code, status, check: Check::Length });
         }
         shared.note_check(device, cx, psn, Check::Length, true);
         match scatter(device, cx, &buffer.scatter, shared.domain, offset, packet.payload) {
@@ -418,14 +418,14 @@ impl Responder {
             }
             Err(fault) => {
                 let (code, status) = (NakCode::RemoteOperational, Status::LocalProtection);
-                return Verdict::Refused(Refusal { code, status, check: fault.check() });
+                return Executed::Refused(Refusal { code, status, check: fault.check() });
             }
         }
         self.message = Message::Send { receive, offset: offset + length };
         if position.is_end() {
             return self.finish_send(shared, device, cx, packet, receive, offset + length);
         }
-        Verdict::Done
+        Executed::Done
     }
 
     fn finish_send<M: Memory, S: Sink>(
@@ -436,7 +436,7 @@ impl Responder {
         packet: &Inbound<'_>,
         receive: Handle,
         length: u32,
-    ) -> Verdict {
+    ) -> Executed {
         let (mut immediate, mut invalidated) = (None, None);
         match packet.headers.extended {
             Extended::Immediate(value) => immediate = Some(value),
@@ -444,7 +444,7 @@ impl Responder {
                 if device.regions.invalidate(Key(key), shared.domain, shared.number).is_err() {
                     self.message = Message::None;
                     shared.end_receive(device, cx, receive, Status::RemoteInvalidRequest);
-                    return Verdict::Spoiled;
+                    return Executed::Spoiled;
                 }
                 invalidated = Some(key);
             }
@@ -463,7 +463,7 @@ impl Responder {
             ..Completion::EMPTY
         };
         device.complete(cx, shared.receive_queue, completion, packet.headers.bth.solicited);
-        Verdict::Done
+        Executed::Done
     }
 
     fn count_message(&mut self) {
@@ -476,7 +476,7 @@ impl Responder {
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
-    ) -> Verdict {
+    ) -> Executed {
         let (bth, length) = (&packet.headers.bth, packet.payload.length());
         let (position, psn) = (bth.opcode.position(), bth.psn);
         if !shared.access.allows(Access::REMOTE_WRITE) {
@@ -493,7 +493,7 @@ impl Responder {
             Some(_) => match self.take_receive(shared, device) {
                 None => {
                     shared.note_check(device, cx, psn, Check::Resources, false);
-                    return Verdict::NotReady;
+                    return Executed::NotReady;
                 }
                 taken => {
                     shared.note_check(device, cx, psn, Check::Resources, true);
@@ -506,7 +506,7 @@ impl Responder {
             // The receive was taken for nothing: it is flushed with the others, first. One that an earlier broken
             // message left must not be forgotten.
             self.kept = receive.or(self.kept.take());
-            return Verdict::Refused(refusal);
+            return Executed::Refused(refusal);
         }
         if position.is_end() {
             let total = match std::mem::replace(&mut self.message, Message::None) {
@@ -527,7 +527,7 @@ impl Responder {
                 device.complete(cx, shared.receive_queue, completion, bth.solicited);
             }
         }
-        Verdict::Done
+        Executed::Done
     }
 
     /// Checks a WRITE packet and puts its payload where it belongs.
@@ -599,16 +599,16 @@ impl Responder {
         cx: &mut Context<'_, M, S>,
         psn: Psn,
         reth: Reth,
-    ) -> Verdict {
+    ) -> Executed {
         if !shared.access.allows(Access::REMOTE_READ) {
             return refuse_access(device);
         }
         shared.note_check(device, cx, psn, Check::QueuePairAccess, true);
         if !self.has_read_resource(device) {
-            return Verdict::Refused(Refusal::invalid(Check::Resources));
+            return Executed::Refused(Refusal::invalid(Check::Resources));
         }
         if u64::from(reth.length) > MESSAGE_MAX {
-            return Verdict::Refused(Refusal::invalid(Check::Length));
+            return Executed::Refused(Refusal::invalid(Check::Length));
         }
         for check in [Check::Resources, Check::Length] {
             shared.note_check(device, cx, psn, check, true);
@@ -625,7 +625,7 @@ impl Responder {
                 Access::REMOTE_READ,
             );
             if let Err(fault) = found {
-                return Verdict::Refused(Refusal::access(fault.check()));
+                return Executed::Refused(Refusal::access(fault.check()));
             }
             for check in [Check::Key, Check::Permission, Check::Range] {
                 shared.note_check(device, cx, psn, check, true);
@@ -637,7 +637,7 @@ impl Responder {
         self.remember(psn, packets, Memorable::Read { address: reth.address, key: reth.key, length });
         self.expected = psn.plus(packets);
         self.answer_read(shared, device, psn, reth, true, false);
-        Verdict::Answered
+        Executed::Answered
     }
 
     fn execute_atomic<M: Memory, S: Sink>(
@@ -648,15 +648,15 @@ impl Responder {
         psn: Psn,
         opcode: Opcode,
         atomic: &AtomicEth,
-    ) -> Verdict {
+    ) -> Executed {
         if !shared.access.allows(Access::REMOTE_ATOMIC) {
             return refuse_access(device);
         }
         if !self.has_read_resource(device) {
-            return Verdict::Refused(Refusal::invalid(Check::Resources));
+            return Executed::Refused(Refusal::invalid(Check::Resources));
         }
         if !atomic.address.is_multiple_of(8) {
-            return Verdict::Refused(Refusal::invalid(Check::Alignment));
+            return Executed::Refused(Refusal::invalid(Check::Alignment));
         }
         for check in [Check::QueuePairAccess, Check::Resources, Check::Alignment] {
             shared.note_check(device, cx, psn, check, true);
@@ -665,7 +665,7 @@ impl Responder {
         let place = match device.regions.remote(key, domain, number, atomic.address, 8, Access::REMOTE_ATOMIC)
         {
             Ok(place) => place,
-            Err(fault) => return Verdict::Refused(Refusal::access(fault.check())),
+            Err(fault) => return Executed::Refused(Refusal::access(fault.check())),
         };
         for check in [Check::Key, Check::Permission, Check::Range] {
             shared.note_check(device, cx, psn, check, true);
@@ -676,7 +676,7 @@ impl Responder {
             _ => old,
         });
         if cx.memory.take_fault() {
-            return Verdict::Refused(Refusal::access(Check::Range));
+            return Executed::Refused(Refusal::access(Check::Range));
         }
         let address = atomic.address;
         cx.emit_detail(device.component, || Event::DataPlaced {
@@ -690,7 +690,7 @@ impl Responder {
         self.expected = psn.plus(1);
         let msn = self.msn;
         self.answer(shared, device, Response::Atomic { psn, msn, original });
-        Verdict::Answered
+        Executed::Answered
     }
 
     /// Takes a buffer in.
@@ -761,9 +761,9 @@ impl Shared {
 }
 
 /// The queue pair does not allow this kind of access.
-fn refuse_access(device: &Device) -> Verdict {
+fn refuse_access(device: &Device) -> Executed {
     let code = device.config.behaviour.access_flag_nak;
-    Verdict::Refused(Refusal { code, status: Status::Flushed, check: Check::QueuePairAccess })
+    Executed::Refused(Refusal { code, status: Status::Flushed, check: Check::QueuePairAccess })
 }
 
 /// Whether a packet at this place of a message may carry so many bytes.

@@ -1,4 +1,4 @@
-//! The requester's patience: timers, going back to send again, giving up.
+//! The requester's timers: timeouts, going back to send again, giving up.
 
 use railnet_core::event::{Event, RetryReason, Sink};
 use railnet_core::{Psn, Span};

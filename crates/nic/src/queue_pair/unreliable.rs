@@ -4,7 +4,7 @@ use railnet_core::event::{Check, Sink};
 use railnet_wire::{Extended, GRH_LENGTH, Headers, Network};
 
 use super::completer::scatter;
-use super::responder::{Message, Verdict};
+use super::responder::{Executed, Message};
 use super::{Responder, Shared};
 use crate::completion::{Completion, CompletionKind, Status};
 use crate::context::Context;
@@ -40,9 +40,9 @@ impl Responder {
             return Err(DropReason::BrokenMessage);
         }
         let reason = match self.execute(shared, device, cx, packet) {
-            Verdict::Done => return Ok(()),
-            Verdict::NotReady => DropReason::NoReceive,
-            Verdict::Refused(refusal) if refusal.check == Check::Length => DropReason::TooLong,
+            Executed::Done => return Ok(()),
+            Executed::NotReady => DropReason::NoReceive,
+            Executed::Refused(refusal) if refusal.check == Check::Length => DropReason::TooLong,
             _ => DropReason::Access,
         };
         self.skipping = true;

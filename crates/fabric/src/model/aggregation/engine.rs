@@ -7,7 +7,7 @@ use railnet_nic::{
 };
 use railnet_topology::Vertex;
 
-use super::group::{Node, Pending, Seat};
+use super::group::{Addressee, Node, Pending};
 use super::{Aggregation, Group, HostNics, Notification, ReductionFailure};
 use crate::network::Network;
 
@@ -54,8 +54,8 @@ impl<S: Sink> Network<S> {
 
 impl Aggregation {
     fn take_message<S: Sink>(&mut self, nics: &mut HostNics<'_, S>, host: u32, completion: &Completion) {
-        let seat = Seat::of(completion.work);
-        let group = Group(seat.group);
+        let addressee = Addressee::of(completion.work);
+        let group = Group(addressee.group);
         let Some(state) = self.group(group).filter(|state| state.failure.is_none()) else { return };
         let at = || nics.topology.graph.name(Vertex::Host(host)).to_owned();
         if completion.status != Status::Success {
@@ -67,16 +67,16 @@ impl Aggregation {
             return;
         }
         let is_last = completion.immediate.unwrap_or_default() & LAST != 0;
-        let result = match (seat.node, seat.edge) {
+        let result = match (addressee.node, addressee.edge) {
             (None, Some(member)) => self.result_at_member(nics, group, member, completion.length),
             (Some(node), Some(child)) => {
-                self.take_from_child(nics, seat, (node, child), completion.length, is_last)
+                self.take_from_child(nics, addressee, (node, child), completion.length, is_last)
             }
             (Some(node), None) => {
                 let node = &mut state.nodes[node as usize];
                 let segment = Segment { number: node.results, length: completion.length, is_last };
                 node.results += 1;
-                self.send_down(nics, seat, segment)
+                self.send_down(nics, addressee, segment)
             }
             (None, None) => Ok(()),
         };
@@ -90,13 +90,13 @@ impl Aggregation {
     fn take_from_child<S: Sink>(
         &mut self,
         nics: &mut HostNics<'_, S>,
-        seat: Seat,
+        addressee: Addressee,
         (node, edge): (u32, u32),
         length: u32,
         is_last: bool,
     ) -> Result<(), PostError> {
         let (segment, all_slots) = (self.segment(), u64::from(self.config.slots.max(1)));
-        let Some(state) = self.group(Group(seat.group)) else { return Ok(()) };
+        let Some(state) = self.group(Group(addressee.group)) else { return Ok(()) };
         let Node { host, children, partial, .. } = &mut state.nodes[node as usize];
         let (host, count) = (*host, children.len() as u32);
         let child = &mut children[edge as usize];
@@ -118,7 +118,7 @@ impl Aggregation {
                 from: [name(other), name(edge)],
                 lengths: [(bytes, last), (length, is_last)],
             };
-            self.fail(Group(seat.group), failure);
+            self.fail(Group(addressee.group), failure);
             return Ok(());
         }
         if part.first.is_none() || slots.is_some() {
@@ -135,23 +135,27 @@ impl Aggregation {
         }
         part.count += 1;
         let all_links_up = part.count == count;
-        let request = self.receive(seat.work(), slots, slot);
+        let request = self.receive(addressee.work(), slots, slot);
         let (nic, mut cx) = nics.nic(host);
         nic.post_recv(&mut cx, queue_pair, request)?;
-        if all_links_up { self.send_on(nics, Seat { edge: None, ..seat }, number, is_last) } else { Ok(()) }
+        if all_links_up {
+            self.send_on(nics, Addressee { edge: None, ..addressee }, number, is_last)
+        } else {
+            Ok(())
+        }
     }
 
     /// All children of a switch have sent a segment: the sum goes to the parent, or down from the root.
     fn send_on<S: Sink>(
         &mut self,
         nics: &mut HostNics<'_, S>,
-        seat: Seat,
+        addressee: Addressee,
         number: u64,
         is_last: bool,
     ) -> Result<(), PostError> {
         let (bytes, all_slots) = (self.segment(), u64::from(self.config.slots.max(1)));
         let slot = number % all_slots;
-        let (Some(state), Some(node)) = (self.group(Group(seat.group)), seat.node) else {
+        let (Some(state), Some(node)) = (self.group(Group(addressee.group)), addressee.node) else {
             return Ok(());
         };
         let Node { host, parent, up, down, partial, .. } = &mut state.nodes[node as usize];
@@ -167,10 +171,10 @@ impl Aggregation {
                 at += u64::from(run.length);
             }
         }
-        let Some(parent) = parent else { return self.send_down(nics, seat, segment) };
+        let Some(parent) = parent else { return self.send_down(nics, addressee, segment) };
         // Before the message that asks for it.
-        let receive = self.receive(seat.work(), down, slot);
-        let request = segment.send(seat.work());
+        let receive = self.receive(addressee.work(), down, slot);
+        let request = segment.send(addressee.work());
         let request = match up {
             Some(up) => request.with(up.sge(slot, bytes, length)),
             None => request,
@@ -184,18 +188,18 @@ impl Aggregation {
     fn send_down<S: Sink>(
         &mut self,
         nics: &mut HostNics<'_, S>,
-        seat: Seat,
+        addressee: Addressee,
         segment: Segment,
     ) -> Result<(), PostError> {
         let (bytes, all_slots) = (self.segment(), u64::from(self.config.slots.max(1)));
-        let (Some(state), Some(node)) = (self.group(Group(seat.group)), seat.node) else {
+        let (Some(state), Some(node)) = (self.group(Group(addressee.group)), addressee.node) else {
             return Ok(());
         };
         let node = &state.nodes[node as usize];
         let data = node.down.map(|down| down.sge(segment.number % all_slots, bytes, segment.length));
         let (nic, mut cx) = nics.nic(node.host);
         for (edge, child) in node.children.iter().enumerate() {
-            let request = segment.send(Seat { edge: Some(edge as u32), ..seat }.work());
+            let request = segment.send(Addressee { edge: Some(edge as u32), ..addressee }.work());
             let request = match data.filter(|_| child.receives) {
                 Some(data) => request.with(data),
                 None => request,
@@ -244,7 +248,7 @@ impl Aggregation {
         let (segment, slots) = (self.segment(), u64::from(self.config.slots.max(1)));
         let Some(state) = self.group(Group(group)) else { return Ok(()) };
         let own = &mut state.members[member as usize];
-        let work = Seat { group, node: None, edge: Some(member) }.work();
+        let work = Addressee { group, node: None, edge: Some(member) }.work();
         let (nic, mut cx) = nics.nic(own.host);
         while own.sent < own.received + slots
             && let Some(pending) = own.pending.get_mut(own.sending)

@@ -132,7 +132,7 @@ pub(super) struct Team {
 
 /// The addressee of a message: the work request number of all work of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Seat {
+pub(super) struct Addressee {
     pub(super) group: u32,
     /// A switch of the group; `None` for a member.
     pub(super) node: Option<u32>,
@@ -140,7 +140,7 @@ pub(super) struct Seat {
     pub(super) edge: Option<u32>,
 }
 
-impl Seat {
+impl Addressee {
     const NONE: u64 = (1 << 20) - 1;
 
     pub(super) fn work(self) -> u64 {
@@ -382,7 +382,7 @@ impl Aggregation {
             let children = std::mem::take(&mut children[place]);
             let host = above.host;
             let node = Node { host, children, parent, up, down, partial, results: 0 };
-            self.post_receives(nics, &node, Seat { group, node: Some(place as u32), edge: None });
+            self.post_receives(nics, &node, Addressee { group, node: Some(place as u32), edge: None });
             state.nodes.push(node);
         }
         state.members = own.into_iter().flatten().collect();
@@ -478,10 +478,10 @@ impl Aggregation {
     }
 
     /// Posts receives for all that a switch's children may send before they hear from it.
-    fn post_receives<S: Sink>(&self, nics: &mut HostNics<'_, S>, node: &Node, seat: Seat) {
+    fn post_receives<S: Sink>(&self, nics: &mut HostNics<'_, S>, node: &Node, addressee: Addressee) {
         for (edge, child) in node.children.iter().enumerate() {
             for slot in 0..u64::from(self.config.slots.max(1)) {
-                let work = Seat { edge: Some(edge as u32), ..seat }.work();
+                let work = Addressee { edge: Some(edge as u32), ..addressee }.work();
                 let request = self.receive(work, child.slots, slot);
                 let (nic, mut cx) = nics.nic(node.host);
                 nic.post_recv(&mut cx, child.queue_pair, request).expect("its queue is deeper than that");
