@@ -1,6 +1,9 @@
 //! What goes wrong, and how each side hears of it: NAK, completion status, state, events.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use railnet_core::event::{Check, Event};
 use railnet_core::{Component, Time};
 use railnet_nic::testing::{Fate, Pair, PairOptions};
@@ -332,4 +335,30 @@ fn posting_in_the_wrong_state_is_refused_with_the_state() {
     let error = pair.send(0, SendRequest::new(1, Operation::Send)).unwrap_err();
     assert!(matches!(error, PostError::State { state: State::Reset, queue: "send", .. }));
     assert!(matches!(pair.receive(0, ReceiveRequest::new(1)), Err(PostError::State { .. })));
+}
+
+/// Answers that wait go with the error state, also where they and the request are due at the same moment.
+#[test]
+fn a_request_that_fails_ends_the_answer_to_a_read() {
+    let mut pair = Pair::new(&PairOptions::default()).unwrap();
+    let answers = Rc::new(Cell::new(0));
+    let count = Rc::clone(&answers);
+    pair.lab.set_judge(move |_, from, packet| {
+        if from == 0 && packet.headers.bth.opcode.is_response() {
+            count.set(count.get() + 1);
+        }
+        Fate::Deliver
+    });
+    let read = SendRequest::new(1, Operation::Read(pair.remote(0, 0))).with(pair.sge(1, 0, 100_000));
+    pair.send(1, read).unwrap();
+    while answers.get() < 3 {
+        assert!(pair.lab.step(), "the READ is answered");
+    }
+    let bad = SendRequest::new(2, Operation::Write(pair.remote(1, 0)));
+    let bad = bad.with(railnet_nic::Sge { key: Key(0x1234_5678), ..pair.sge(0, 0, 100) });
+    pair.send(0, bad).unwrap();
+    let before = answers.get();
+    let [done, _] = pair.finish();
+    assert_eq!(statuses(&done), [(2, Status::LocalProtection)]);
+    assert_eq!(answers.get(), before);
 }

@@ -393,7 +393,10 @@ impl QueuePair {
             *responder_turn = true;
             return true;
         }
-        has_response && responder.transmit_read_response(shared, device, cx, out, slot)
+        // A request that failed took the answers with it.
+        has_response
+            && shared.failure.is_none()
+            && responder.transmit_read_response(shared, device, cx, out, slot)
     }
 
     /// One of this queue pair's timers came up.
