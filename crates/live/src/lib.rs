@@ -44,6 +44,7 @@ mod socket;
 pub mod status;
 mod tcp;
 mod thread;
+mod transport;
 
 pub use authentication::Authentication;
 pub use communicator::{Communicator, Element, Group, Options, Pending, Window};

@@ -93,7 +93,7 @@ fn a_bad_wire_changes_no_result() {
             for count in [0, 1, 13, 1000, 8193, 50_000] {
                 every_collective(&world, count);
             }
-            world.strangers()
+            world.unauthenticated_refused()
         });
         assert!(damaged.iter().sum::<u64>() > 0, "nothing was damaged");
     }

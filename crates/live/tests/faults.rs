@@ -191,7 +191,7 @@ fn strangers_change_nothing_and_are_counted() {
         let parts = world.split(Some(0), 0).unwrap().unwrap();
         parts.barrier().unwrap();
         if world.rank() == 0 {
-            assert!(world.strangers() >= 2, "{}", world.strangers());
+            assert!(world.unauthenticated_refused() >= 2, "{}", world.unauthenticated_refused());
         }
         world.barrier().unwrap();
     });
@@ -223,7 +223,7 @@ fn packets_of_strangers_change_nothing_and_are_counted() {
             assert!(data.iter().all(|one| *one == 2));
         }
         if world.rank() == 0 {
-            assert!(world.strangers() >= 14, "{}", world.strangers());
+            assert!(world.unauthenticated_refused() >= 14, "{}", world.unauthenticated_refused());
         }
     });
 }

@@ -65,7 +65,7 @@ fn authenticated_ranks_get_right_results_over_every_conduit() {
             assert!(fetched == data, "{conduit}");
             world.barrier().unwrap();
             window.close().unwrap();
-            world.strangers()
+            world.unauthenticated_refused()
         });
         assert_eq!(strangers, [0, 0, 0], "{conduit}");
     }
@@ -249,7 +249,7 @@ fn a_rank_that_waits_takes_in_connections_of_others_and_its_calls_go_on() {
         // The listener that was emptied first may be rank 1's own.
         let deadline = Instant::now() + LONG;
         loop {
-            let has_refused = u32::from(world.rank() == 0 && world.strangers() > 0);
+            let has_refused = u32::from(world.rank() == 0 && world.unauthenticated_refused() > 0);
             let mut data = [1, has_refused];
             world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
             assert_eq!(data[0], 2);
@@ -338,7 +338,7 @@ fn another_user_of_the_host_gets_nothing() {
             let (out, errors) =
                 (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
             assert!(done.status.success(), "{out}{errors}");
-            assert!(world.strangers() > 0, "what it sent was thrown away, and counted");
+            assert!(world.unauthenticated_refused() > 0, "what it sent was thrown away, and counted");
         }
         world.barrier().unwrap();
     });

@@ -9,8 +9,8 @@ use railnet_core::Rank;
 use super::lease::Lease;
 use super::{At, Communicator, Element, Error, Pair, derived, trace};
 use crate::Control;
-use crate::conduit::PROTOCOL;
 use crate::engine::Keep;
+use crate::transport::PROTOCOL;
 
 /// Sends and receives that are done at once, so that no two ranks wait for each other: made by [`Communicator::group`].
 #[derive(Debug)]

@@ -257,8 +257,7 @@ impl Communicator {
             let kept = kept.map(TcpListener::try_clone).transpose();
             let place = ListenAt { told: bind, loopback: config.listen(), local };
             let made = kept.map_err(crate::ReachError::from);
-            let made =
-                made.and_then(|kept| Prepared::new(config.rank.0, security, options.conduit, place, kept));
+            let made = made.and_then(|kept| Prepared::new(security, options.conduit, place, kept));
             let made = made.map_err(|error| error.trouble(config.rank.0))?;
             let blob = made.blob();
             prepared = Some(made);
@@ -356,9 +355,9 @@ impl Communicator {
         self.place.wiring.nodes.len()
     }
 
-    /// Streams of strangers that were closed, and packets of strangers or damaged ones that were thrown away.
-    pub fn strangers(&self) -> u64 {
-        self.process.with(|engine| engine.conduits().strangers())
+    /// Connections of unauthenticated peers that were closed, and their packets, or damaged ones, that were dropped.
+    pub fn unauthenticated_refused(&self) -> u64 {
+        self.process.with(|engine| engine.conduits().refused())
     }
 
     /// Packets that the NIC of this process sent and received so far, of all communicators; `None` where the conduit is not

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::cores::{Cores, Home};
 use crate::Control;
 use crate::authentication::Authentication;
-use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
+use crate::conduit::Conduit;
 use crate::control::ControlError;
 use crate::launch::Meeting;
 use crate::machine;
@@ -21,7 +21,8 @@ use crate::roce::{self, SessionKeys};
 use crate::secret::Secret;
 use crate::shared_memory::SharedMemory;
 use crate::shared_memory::handover::{Counter, is_exhaustion};
-use crate::tcp::{self, Name, Tcp};
+use crate::tcp::{self, Tcp};
+use crate::transport::{ConnectionName, ReceiveEnd, SendEnd, Transport};
 
 /// The most addresses that a rank tells of itself.
 const ADDRESSES: usize = 16;
@@ -234,7 +235,6 @@ impl ReachError {
 impl Prepared {
     /// Opens what others will need to reach this rank.
     pub(crate) fn new(
-        rank: u32,
         (secret, authentication): (&Secret, Authentication),
         forced: Option<Conduit>,
         place: ListenAt,
@@ -248,7 +248,7 @@ impl Prepared {
         };
         let place = ListenAt { local, ..place };
         let (bind, listens_at_first) = place.address();
-        let tcp = Tcp::listen(rank, secret.clone(), token, bind)?;
+        let tcp = Tcp::listen(secret.clone(), token, bind)?;
         let is_bound = place.told.is_some_and(|address| !address.is_unspecified());
         let mut addresses = if is_bound { Vec::new() } else { addresses() };
         if let Some(first) = bind.filter(|_| listens_at_first) {
@@ -331,7 +331,7 @@ impl Prepared {
         let mut notes = Vec::new();
         let own_memory = match &counter {
             None => None,
-            Some(counter) => match SharedMemory::new(rank, near.len() + 1) {
+            Some(counter) => match SharedMemory::new(near.len() + 1) {
                 Ok(shared) => Some((counter, shared)),
                 // A limit of address space (`ulimit -v`), most likely: streams need none to speak of.
                 Err(error) if first != Some(Conduit::SharedMemory) => {
@@ -569,8 +569,8 @@ impl Conduits {
 
     /// Streams that were closed because they did not belong here, and packets that were thrown away for that or because
     /// they were damaged.
-    pub(crate) fn strangers(&self) -> u64 {
-        self.tcp.strangers() + self.nic.as_ref().map_or(0, Rdma::strangers)
+    pub(crate) fn refused(&self) -> u64 {
+        self.tcp.refused() + self.nic.as_ref().map_or(0, Transport::refused)
     }
 
     /// The NIC, where there is one.
@@ -585,9 +585,9 @@ impl Conduits {
     }
 
     /// Accepts pending connections: one left in the backlog would wake a blocked rank again and again.
-    pub(crate) fn accept(&mut self) {
+    pub(crate) fn poll_accept(&mut self) {
         // What goes wrong goes wrong again where a stream is asked for, and is an error there.
-        let _ = self.tcp.accept();
+        let _ = self.tcp.poll_accept();
     }
 
     /// Streams to and from other ranks.
@@ -602,59 +602,48 @@ impl Conduits {
         nic.as_mut().is_some_and(|nic| nic.progress(tcp))
     }
 
-    pub(super) fn sender(&mut self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<SendEnd> {
-        if let Some(nic) = &mut self.nic {
-            let name = Name { context, from: self.tcp.rank(), channel, lane };
-            return Ok(SendEnd::Roce(nic.sender(&self.tcp, to, name)?));
-        }
-        match (self.kind(to), &self.shared) {
-            (Conduit::SharedMemory, Some(shared)) => {
-                Ok(SendEnd::Shared(shared.sender(context, to, channel, lane)?))
-            }
-            _ => Ok(SendEnd::Tcp(self.tcp.sender(context, to, channel, lane)?)),
-        }
+    /// Opens the sending end of a connection to a rank.
+    pub(super) fn connect(&mut self, to: u32, name: ConnectionName) -> io::Result<SendEnd> {
+        let conduit = self.kind(to);
+        let Self { nic, shared, tcp, .. } = self;
+        Ok(match (nic, shared, conduit) {
+            (Some(nic), ..) => SendEnd::Roce(nic.connect(to, name, Some(tcp))?),
+            (None, Some(shared), Conduit::SharedMemory) => SendEnd::Shared(shared.connect(to, name, None)?),
+            _ => SendEnd::Tcp(tcp.connect(to, name, None)?),
+        })
     }
 
-    pub(super) fn receiver(
-        &mut self,
-        context: u64,
-        from: u32,
-        channel: u16,
-        lane: u8,
-    ) -> io::Result<ReceiveEnd> {
-        if let Some(nic) = &mut self.nic {
-            return Ok(ReceiveEnd::Roce(nic.receiver(from, Name { context, from, channel, lane })?));
-        }
-        match (self.kind(from), &self.shared) {
-            (Conduit::SharedMemory, Some(shared)) => {
-                Ok(ReceiveEnd::Shared(shared.receiver(context, from, channel, lane)?))
-            }
-            _ => {
-                let found = self.tcp.receiver(context, from, channel, lane)?;
-                Ok(found.map_or(ReceiveEnd::Awaited, ReceiveEnd::Tcp))
-            }
-        }
+    /// Opens the receiving end of a connection from the rank in its name.
+    pub(super) fn accept(&mut self, name: ConnectionName) -> io::Result<ReceiveEnd> {
+        let conduit = self.kind(name.from);
+        let Self { nic, shared, tcp, .. } = self;
+        let end = match (nic, shared, conduit) {
+            (Some(nic), ..) => nic.accept(name)?.map(ReceiveEnd::Roce),
+            (None, Some(shared), Conduit::SharedMemory) => shared.accept(name)?.map(ReceiveEnd::Shared),
+            _ => tcp.accept(name)?.map(ReceiveEnd::Tcp),
+        };
+        Ok(end.unwrap_or(ReceiveEnd::Unconnected))
     }
 
-    /// This rank has no more use for what comes to it from a communicator.
+    /// This rank receives nothing more of a communicator.
     pub(super) fn forget(&mut self, context: u64) {
         self.tcp.forget(context);
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = &mut self.shared {
             shared.forget(context);
         }
     }
 
-    /// Says that this rank sleeps, or no longer.
-    pub(super) fn set_sleeping(&self, sleeps: bool) {
+    /// Tells the ranks of this host whether this one blocks, and has to be woken.
+    pub(super) fn set_blocked(&self, is_blocked: bool) {
         if let Some(shared) = &self.shared {
-            shared.set_sleeping(sleeps);
+            shared.set_blocked(is_blocked);
         }
     }
 
-    /// What wakes a rank that sleeps.
-    pub(super) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let nic = self.nic.iter().map(Rdma::watch);
-        self.shared.iter().map(SharedMemory::bell).chain([self.tcp.listener()]).chain(nic)
+    /// What wakes a rank that blocks.
+    pub(super) fn doorbells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let nic = self.nic.iter().map(Transport::doorbell);
+        self.shared.iter().map(Transport::doorbell).chain([self.tcp.doorbell()]).chain(nic)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,8 +19,7 @@ use super::hands::Worker;
 use super::notices::Letter;
 use super::pace::Pace;
 use super::work::At;
-use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
-use crate::tcp;
+use crate::transport::{Arrival, ConnectionName, ReceiveEnd, SendEnd};
 
 /// After how long without progress ranks are asked for the first time whether they mean the same.
 const FIRST_DOUBT: Span = Span::from_ms(500);
@@ -294,11 +293,11 @@ impl Context {
     /// Has the system send what it holds back.
     pub(super) fn let_go(&mut self) {
         if std::mem::take(&mut self.pace.is_holding) {
-            let streams = self.ends.iter_mut().filter_map(|end| match &mut end.way {
-                Way::Send(SendEnd::Tcp(end)) => Some(end),
-                _ => None,
+            let held = self.ends.iter_mut().filter_map(|end| match &mut end.way {
+                Way::Send(end) => end.flush_held(),
+                Way::Receive(_) => None,
             });
-            if streams.filter_map(tcp::Sender::let_go).max() == Some(0) {
+            if held.max() == Some(0) {
                 self.pace.is_wrong();
             }
         }
@@ -374,10 +373,13 @@ impl Context {
     ) -> io::Result<()> {
         let peer = self.members[rank as usize];
         let way = match direction {
-            Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
-            Direction::Receive => Way::Receive(conduits.receiver(self.id, peer, to.channel, to.lane)?),
+            Direction::Send => {
+                let from = self.members[self.machine.rank().0 as usize];
+                Way::Send(conduits.connect(peer, name_of(self.id, from, to))?)
+            }
+            Direction::Receive => Way::Receive(conduits.accept(name_of(self.id, peer, to))?),
         };
-        self.has_streams |= matches!(way, Way::Send(SendEnd::Tcp(_)));
+        self.has_streams |= matches!(&way, Way::Send(end) if end.can_batch());
         self.ends.push(End { to, way, over: None });
         Ok(())
     }
@@ -393,8 +395,8 @@ impl Context {
                 continue;
             }
             let connection = ConnectionId(index as u32);
-            let is_stream = matches!(way, Way::Receive(ReceiveEnd::Tcp(_) | ReceiveEnd::Awaited));
-            if is_stream && !all && !machine.is_awaited(connection) {
+            let polls_kernel = matches!(way, Way::Receive(end) if end.polls_kernel());
+            if polls_kernel && !all && !machine.is_awaited(connection) {
                 continue;
             }
             let outcome = match way {
@@ -409,9 +411,9 @@ impl Context {
                     *has_unsent |= end.has_unsent();
                 }),
                 Way::Receive(end) => loop {
-                    if matches!(end, ReceiveEnd::Awaited) {
+                    if !end.is_connected() {
                         let Peer::Rank(rank) = to.peer else { break Ok(()) };
-                        match conduits.receiver(*id, members[rank as usize], to.channel, to.lane) {
+                        match conduits.accept(name_of(*id, members[rank as usize], *to)) {
                             Ok(found) => *end = found,
                             Err(error) => break Err(error),
                         }
@@ -515,9 +517,8 @@ impl Context {
     /// The streams that may bring it on, and what it waits for there.
     pub(super) fn streams(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         self.ends.iter().filter(|end| end.over.is_none()).filter_map(|end| match &end.way {
-            Way::Send(SendEnd::Tcp(stream)) if stream.is_waiting() => Some((stream.as_fd(), PollFlags::OUT)),
-            Way::Receive(ReceiveEnd::Tcp(stream)) => Some((stream.as_fd(), PollFlags::IN)),
-            _ => None,
+            Way::Send(end) => Some((end.writable_fd()?, PollFlags::OUT)),
+            Way::Receive(end) => Some((end.readable_fd()?, PollFlags::IN)),
         })
     }
 
@@ -525,6 +526,11 @@ impl Context {
     pub(super) fn rank_of(&self, world: u32) -> Option<Rank> {
         self.members.iter().position(|member| *member == world).map(|rank| Rank(rank as u32))
     }
+}
+
+/// The name of a connection of a communicator, by the rank of the world that sends.
+const fn name_of(context: u64, from: u32, to: Connection) -> ConnectionName {
+    ConnectionName { context, from, channel: to.channel, lane: to.lane }
 }
 
 /// Bytes of scratch memory that a schedule needs.
@@ -569,7 +575,7 @@ mod tests {
         while let Some(output) = context.machine.poll_output() {
             if let Output::Connect { to, .. } = output {
                 let over = Some("it was closed at the other end".to_owned());
-                context.ends.push(End { to, way: Way::Receive(ReceiveEnd::Awaited), over });
+                context.ends.push(End { to, way: Way::Receive(ReceiveEnd::Unconnected), over });
             }
         }
         context

@@ -10,11 +10,11 @@ use railnet_core::Bytes;
 
 use super::conduits::Conduits;
 use super::context::{End, Submitted, Way};
-use super::lending;
 use super::pace::Pace;
 use super::work::{self, At, Spot};
-use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
-use crate::tcp;
+use super::zero_copy;
+use crate::transport::limits::ZERO_COPY_MIN;
+use crate::transport::{Arrival, PostedBuffer, StableSource, ZeroCopy};
 
 /// The parts of a communicator that work touches.
 pub(super) struct Worker<'a> {
@@ -39,9 +39,9 @@ impl Worker<'_> {
     #[inline]
     pub(super) fn push(&mut self, is_over: bool) {
         let Some(connection) = self.unpushed.take() else { return };
-        if let End { way: Way::Send(SendEnd::Tcp(end)), .. } = &mut self.ends[connection.0 as usize] {
+        if let End { way: Way::Send(end), .. } = &mut self.ends[connection.0 as usize] {
             end.push(is_over && self.pace.is_stream());
-            *self.has_unsent |= end.is_waiting();
+            *self.has_unsent |= end.has_unsent();
             self.pace.is_holding |= end.is_holding();
         }
     }
@@ -56,13 +56,7 @@ impl Hands for Worker<'_> {
             return Look::Nothing;
         };
         match way {
-            Way::Receive(ReceiveEnd::Shared(end)) => end.arrived().map_or(Look::Nothing, Look::Arrived),
-            Way::Send(SendEnd::Shared(end)) => match end.freed() {
-                0 => Look::Nothing,
-                count => Look::Freed(count),
-            },
-            // Large slices are looked for in turns: between them others are sent.
-            Way::Receive(ReceiveEnd::Tcp(end)) if end.is_of_small() => match end.arrived() {
+            Way::Receive(end) => match end.arrived_inline() {
                 Ok(Arrival::Slice(mark)) => Look::Arrived(mark),
                 Ok(_) => Look::Nothing,
                 Err(error) => {
@@ -70,18 +64,17 @@ impl Hands for Worker<'_> {
                     Look::Nothing
                 }
             },
-            Way::Send(SendEnd::Tcp(end)) => match end.gone() {
+            Way::Send(end) => match end.freed_inline() {
                 0 => Look::Nothing,
                 count => Look::Freed(count),
             },
-            _ => Look::Nothing,
         }
     }
 
     #[inline]
     fn looks(&self, connection: ConnectionId) -> u32 {
         match &self.ends[connection.0 as usize].way {
-            Way::Receive(ReceiveEnd::Shared(_)) => self.looks,
+            Way::Receive(end) if end.is_shared() => self.looks,
             _ => 1,
         }
     }
@@ -90,14 +83,17 @@ impl Hands for Worker<'_> {
     #[inline]
     fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
         let length = landing.length.0 as usize;
-        let Way::Receive(ReceiveEnd::Tcp(end)) = &mut self.ends[connection.0 as usize].way else { return };
+        let Way::Receive(end) = &mut self.ends[connection.0 as usize].way else { return };
+        if !end.takes_posted() {
+            return;
+        }
         // One way only, what is read ahead into slots makes more room for the sender.
-        if length >= lending::LEAST && !landing.collective.is_one_way() {
+        if length >= ZERO_COPY_MIN && !landing.collective.is_one_way() {
             let submitted = &self.calls[(landing.operation.0 - *self.done) as usize];
             let at = submitted.output.0.wrapping_add(landing.offset.0 as usize);
             // SAFETY: it is part of the output of a call under way, in which nothing else is done with it until this slice
             // was taken; a call that fails is over when its ends are gone.
-            end.land(unsafe { tcp::Landing::new(at, length) });
+            end.post(unsafe { PostedBuffer::new(at, length) });
         }
     }
 
@@ -114,22 +110,20 @@ impl Hands for Worker<'_> {
         let (from, sends) = match (errand.from, connections) {
             (Some(place), sends) => (at(place), sends),
             (None, [first, sends @ ..]) => match &mut self.ends[first.0 as usize].way {
-                Way::Receive(ReceiveEnd::Shared(end)) => (At(end.data(length)), sends),
+                Way::Receive(end) if end.is_shared() => (At(end.data(0, length)), sends),
                 _ => return false,
             },
             (None, []) => return false,
         };
-        let is_shared = |connection: &ConnectionId| {
-            matches!(self.ends[connection.0 as usize].way, Way::Send(SendEnd::Shared(_)))
-        };
+        let is_shared = |connection: &ConnectionId| matches!(&self.ends[connection.0 as usize].way, Way::Send(end) if end.is_shared());
         if !sends.iter().all(is_shared) {
             return false;
         }
         for connection in sends {
-            if let Way::Send(SendEnd::Shared(end)) = &mut self.ends[connection.0 as usize].way {
+            if let Way::Send(end) = &mut self.ends[connection.0 as usize].way {
                 // SAFETY: the slice that is sent and its place are so many bytes that nobody else uses now, as in `work`.
-                unsafe { from.copy_to(At(end.data(length)), length) };
-                end.publish(length, mark);
+                unsafe { from.copy_to(At(end.data(0, length)), length) };
+                end.publish_inline(length, mark);
             }
         }
         if let Some(place) = errand.into {
@@ -137,9 +131,9 @@ impl Hands for Worker<'_> {
             unsafe { from.copy_to(at(place), length) };
         }
         if errand.from.is_none()
-            && let Way::Receive(ReceiveEnd::Shared(end)) = &mut self.ends[connections[0].0 as usize].way
+            && let Way::Receive(end) = &mut self.ends[connections[0].0 as usize].way
         {
-            end.release();
+            end.release(None);
         }
         true
     }
@@ -153,7 +147,7 @@ impl Hands for Worker<'_> {
         let call = &schedule.call;
         let scratch = At(scratch.as_mut_ptr());
         // SAFETY: as below.
-        match unsafe { lending::execute(work, schedule, ranks, submitted, ends, spare, scratch) } {
+        match unsafe { zero_copy::execute(work, schedule, ranks, submitted, ends, spare, scratch) } {
             Ok(true) => return true,
             Ok(false) => {}
             Err((connection, error)) => {
@@ -161,7 +155,7 @@ impl Hands for Worker<'_> {
                 return false;
             }
         }
-        let result = lending::result(work, schedule, submitted);
+        let result = zero_copy::result(work, schedule, submitted);
         let Submitted { input, output, .. } = submitted;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
@@ -174,13 +168,16 @@ impl Hands for Worker<'_> {
             Place::Buffer(Buffer::Output, first) => own(*output, first, work::is_large(call, ranks, length)),
             Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
             Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
-                Way::Send(SendEnd::Tcp(end)) if let Some(at) = result => {
-                    // SAFETY: as in `lending::execute`.
-                    end.lend(slot, unsafe { tcp::Lent::new(at.0) });
+                Way::Send(end)
+                    if let Some(at) = result
+                        && end.zero_copy() == ZeroCopy::ByKernel =>
+                {
+                    // SAFETY: as in `zero_copy::execute`.
+                    end.send_from(slot, unsafe { StableSource::new(at.0) }, length);
                     Spot { at, is_streamed: false }
                 }
                 Way::Send(end) => {
-                    let is_streamed = matches!(end, SendEnd::Shared(end) if end.is_far());
+                    let is_streamed = end.is_streamed();
                     Spot { at: At(end.data(slot, length)), is_streamed }
                 }
                 Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },

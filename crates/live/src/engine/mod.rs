@@ -8,12 +8,12 @@ mod context;
 mod cores;
 mod hands;
 mod idle;
-mod lending;
 mod notices;
 mod pace;
 mod status;
 mod stream;
 mod work;
+mod zero_copy;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -518,18 +518,18 @@ impl Engine {
     }
 
     fn sleep(&mut self) {
-        self.conduits.accept();
-        self.conduits.set_sleeping(true);
+        self.conduits.poll_accept();
+        self.conduits.set_blocked(true);
         if !self.turn(true) {
-            let bells = self.conduits.bells().map(|fd| (fd, PollFlags::IN));
+            let doorbells = self.conduits.doorbells().map(|fd| (fd, PollFlags::IN));
             let streams = self.contexts.iter().filter(|context| context.is_busy()).flat_map(Context::streams);
             let mut fds: Vec<PollFd<'_>> =
-                bells.chain(streams).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+                doorbells.chain(streams).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
             let limit = self.nic_timeout().map_or(idle::SLEEP, |timer| timer.min(idle::SLEEP));
             // That it cannot sleep is no reason to stop: it looks again.
             let _ = socket::wait(&mut fds, Instant::now() + limit);
         }
-        self.conduits.set_sleeping(false);
+        self.conduits.set_blocked(false);
     }
 
     /// Takes news from the control channel.

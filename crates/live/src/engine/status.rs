@@ -71,7 +71,7 @@ impl Engine {
         }
         status
             .counters
-            .push(("unauthenticated connections and packets refused".to_owned(), self.conduits.strangers()));
+            .push(("unauthenticated connections and packets refused".to_owned(), self.conduits.refused()));
         if let Some(nic) = self.conduits.nic_ref() {
             nic.describe(&mut status);
         }

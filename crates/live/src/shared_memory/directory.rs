@@ -18,6 +18,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::segment::Segment;
 use super::words::{Word as _, Words};
+use crate::transport::ConnectionName;
 
 /// Entries of a directory, and mailboxes of a segment: some entries stay empty, where searches end.
 const ENTRIES: usize = 4096;
@@ -39,20 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for who leaves: a mailbox that is not given back is missed by nobody.
 const PATIENCE_LEAVING: Duration = Duration::from_millis(50);
 
-/// The name of a connection in the segment of its receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Name {
-    /// The communicator.
-    pub(crate) context: u64,
-    /// The sender.
-    pub(crate) from: u32,
-    /// Which of its connections to this receiver.
-    pub(crate) channel: u16,
-    /// And which of the channel.
-    pub(crate) lane: u8,
-}
-
-impl Name {
+impl ConnectionName {
     /// Where the search for its entry begins.
     const fn hash(&self) -> usize {
         (self.context ^ self.word().wrapping_mul(0x9e37_79b9_7f4a_7c15)) as usize
@@ -87,7 +75,11 @@ impl<M> Copy for Directory<'_, M> {}
 
 impl<M: Words> Directory<'_, M> {
     /// The entry of a name and its mailbox, found or made. `prepare` makes a mailbox ready before anybody uses it.
-    pub(super) fn enter(self, name: Name, prepare: impl FnOnce(usize)) -> io::Result<(usize, usize)> {
+    pub(super) fn enter(
+        self,
+        name: ConnectionName,
+        prepare: impl FnOnce(usize),
+    ) -> io::Result<(usize, usize)> {
         let full = || {
             let why = "the shared memory of a rank is full: too many communicators are there at once";
             io::Error::other(why)
@@ -120,7 +112,7 @@ impl<M: Words> Directory<'_, M> {
 
     /// Words that entering and leaving reach, where no other name is there: for memory that has no others.
     #[cfg(test)]
-    pub(super) fn words_of(at: usize, name: Name) -> impl Iterator<Item = usize> {
+    pub(super) fn words_of(at: usize, name: ConnectionName) -> impl Iterator<Item = usize> {
         let entry = move |step: usize| {
             let index = name.hash().wrapping_add(step) % ENTRIES;
             (0..4).map(move |field| at + 64 + MAILBOXES * 8 + index * ENTRY + field * 8)
@@ -250,7 +242,7 @@ impl Owner {
 mod tests {
     use super::*;
 
-    const NAME: Name = Name { context: 1, from: 2, channel: 3, lane: 0 };
+    const NAME: ConnectionName = ConnectionName { context: 1, from: 2, channel: 3, lane: 0 };
 
     #[test]
     fn a_lock_of_a_process_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not() {
@@ -279,7 +271,7 @@ mod tests {
         directory.leave(index, End::Sender);
         directory.set(index, 0, GIVEN_UP);
         // As if it had died here. Another connection gets another mailbox, or this one, but never shares it.
-        let other = Name { context: 9, ..NAME };
+        let other = ConnectionName { context: 9, ..NAME };
         let (_, second) = directory.enter(other, |_| {}).unwrap();
         let (_, third) = directory.enter(NAME, |_| {}).unwrap();
         assert_ne!(second, third);

@@ -23,16 +23,13 @@ use std::sync::atomic::Ordering;
 
 use railnet_coll::machine::Mark;
 
+pub(crate) use super::directory::End;
 use super::directory::{self, Directory, MAILBOXES};
-pub(crate) use super::directory::{End, Name};
 use super::segment::Segment;
 use super::words::{Word as _, Words};
+use crate::transport::ConnectionName;
+use crate::transport::limits::{DEPTH, SHARED_MEMORY_SLOT as SLOT};
 
-/// Slots of a connection, as machines know them: long slots.
-pub(crate) const DEPTH: u32 = 8;
-/// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::fifo`]. Pages that nobody touches take no
-/// memory.
-pub(crate) const SLOT: usize = 512 << 10;
 /// Bytes of a long slot in which slices move on from round to round, where few ranks share a host. To write what is still in
 /// the receiver's own cache takes twice as long as what has left it for one that both share: all slots together are more than that cache
 /// holds. Every connection takes so much memory, which among many ranks would be too much.
@@ -216,7 +213,7 @@ pub(crate) struct Mailbox<M: Words = Segment> {
 
 impl<M: Words> Mailbox<M> {
     /// The mailbox of a connection, found or made, where so many ranks share a host.
-    pub(crate) fn open(segment: &Arc<M>, name: Name, end: End, ranks: usize) -> io::Result<Self> {
+    pub(crate) fn open(segment: &Arc<M>, name: ConnectionName, end: End, ranks: usize) -> io::Result<Self> {
         if segment.len() < SEGMENT {
             return Err(io::Error::other("the shared memory of a rank is too short for mailboxes"));
         }
@@ -370,7 +367,7 @@ const fn first_word(number: u64, spot: Spot) -> u64 {
 
 /// The words of a segment with one mailbox, for a connection of this name: for memory that has no others.
 #[cfg(test)]
-pub(super) fn words_of<M: Words + 'static>(name: Name) -> impl Iterator<Item = usize> {
+pub(super) fn words_of<M: Words + 'static>(name: ConnectionName) -> impl Iterator<Item = usize> {
     let lines = (0..M::LINES as usize * LINE).step_by(8).map(|word| FIRST + FIRST_LINE + word);
     Directory::<M>::words_of(DIRECTORY, name).chain([SLEEPING, FIRST, FIRST + 8]).chain(lines)
 }
@@ -385,8 +382,8 @@ impl<M: Words> Drop for Mailbox<M> {
 mod tests {
     use super::*;
 
-    fn name(from: u32, lane: u8) -> Name {
-        Name { context: 1, from, channel: 0, lane }
+    fn name(from: u32, lane: u8) -> ConnectionName {
+        ConnectionName { context: 1, from, channel: 0, lane }
     }
 
     #[test]

@@ -8,11 +8,12 @@ pub(crate) mod mailbox;
 #[cfg(test)]
 mod model;
 pub(crate) mod segment;
+mod transport;
 mod words;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,10 +21,12 @@ use std::time::Duration;
 use railnet_coll::machine::Mark;
 use rustix::event::EventfdFlags;
 
+use crate::transport::ConnectionName;
+use crate::transport::limits::DEPTH;
 use distance::Distance;
 use foreign::Process;
 use handover::{Counter, Token};
-use mailbox::{DEPTH, End, Found, Mailbox, Name, Ring, Spot};
+use mailbox::{End, Found, Mailbox, Ring, Spot};
 use segment::Segment;
 use words::Words;
 
@@ -45,11 +48,10 @@ const AHEAD: u64 = 4;
 /// What this rank needs to share memory with others.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    rank: u32,
     /// How many ranks share this host.
     ranks: usize,
     own: Arc<Segment>,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     peers: BTreeMap<u32, Peer>,
     /// How many slices have arrived, from all.
     arrivals: Arc<AtomicU64>,
@@ -62,7 +64,7 @@ pub(crate) struct SharedMemory {
 #[derive(Debug)]
 struct Peer<M = Segment> {
     segment: Arc<M>,
-    bell: Arc<OwnedFd>,
+    doorbell: Arc<OwnedFd>,
     /// Its process, where this one can read its memory.
     process: Option<Process>,
     /// Whether it can read this one's.
@@ -74,13 +76,13 @@ impl SharedMemory {
     pub(crate) const BYTES: usize = mailbox::SEGMENT;
 
     /// With memory of its own, and nobody else's yet. So many ranks are on this host.
-    pub(crate) fn new(rank: u32, ranks: usize) -> io::Result<Self> {
+    pub(crate) fn new(ranks: usize) -> io::Result<Self> {
         let own = Segment::create(mailbox::SEGMENT)?;
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let proof = Box::new(u64::from_ne_bytes(crate::secret::random()?));
         mailbox::set_proof(&own, std::ptr::from_ref(&*proof) as u64, *proof);
         let (own, arrivals) = (Arc::new(own), Arc::default());
-        Ok(Self { rank, ranks, own, bell, peers: BTreeMap::new(), arrivals, proof })
+        Ok(Self { ranks, own, doorbell, peers: BTreeMap::new(), arrivals, proof })
     }
 
     /// Gets the memory of other ranks of this host, and hands out its own meanwhile, until `agree` has heard from all which
@@ -94,23 +96,23 @@ impl SharedMemory {
         agree: impl FnOnce(&Self) -> T,
     ) -> io::Result<T> {
         let stop = AtomicBool::new(false);
-        let (own, bell) = (Arc::clone(&self.own), self.bell.try_clone()?);
+        let (own, doorbell) = (Arc::clone(&self.own), self.doorbell.try_clone()?);
         std::thread::scope(|scope| {
-            let serve = || counter.serve(&[own.as_fd(), bell.as_fd()], &stop);
+            let serve = || counter.serve(&[own.as_fd(), doorbell.as_fd()], &stop);
             let server = crate::thread::spawn_scoped(scope, "railnet-handover", serve)?;
             let mut exhausted = None;
             for (rank, (token, process)) in others {
                 let fetched = handover::fetch(token, limit.min(PATIENCE))
-                    .and_then(|(file, bell)| Ok((Segment::open(file)?, bell)));
+                    .and_then(|(file, doorbell)| Ok((Segment::open(file)?, doorbell)));
                 if let Some(error) = fetched.as_ref().err().filter(|error| handover::is_exhaustion(error)) {
                     exhausted = Some(io::Error::new(error.kind(), error.to_string()));
                     break;
                 }
-                if let Ok((segment, bell)) = fetched {
+                if let Ok((segment, doorbell)) = fetched {
                     let (address, number) = mailbox::proof(&segment);
                     let process = process.and_then(|process| Process::find(process, address, number));
-                    let (segment, bell) = (Arc::new(segment), Arc::new(bell));
-                    self.peers.insert(*rank, Peer { segment, bell, process, reads: false });
+                    let (segment, doorbell) = (Arc::new(segment), Arc::new(doorbell));
+                    self.peers.insert(*rank, Peer { segment, doorbell, process, reads: false });
                 }
             }
             let exhausted = exhausted.map_or_else(handover::check_spare, Err);
@@ -133,50 +135,36 @@ impl SharedMemory {
         }
     }
 
-    /// What becomes readable when another rank rings.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-
-    /// Says that this rank will look at its bell alone, or no longer.
-    pub(crate) fn set_sleeping(&self, sleeps: bool) {
+    /// Says that this rank will look at its doorbell alone, or no longer.
+    fn set_sleeping(&self, sleeps: bool) {
         mailbox::set_sleeping(&self.own, sleeps);
         if !sleeps {
             let mut count = [0; 8];
             // Nothing to read means that nobody rang.
-            let _ = rustix::io::read(&self.bell, &mut count);
+            let _ = rustix::io::read(&self.doorbell, &mut count);
         }
     }
 
     /// The end from which slices are sent to a rank.
-    pub(crate) fn sender(&self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<Sender> {
+    fn sender(&self, to: u32, name: ConnectionName) -> io::Result<Sender> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?.clone();
-        let name = Name { context, from: self.rank, channel, lane };
         let mailbox = Mailbox::open(&peer.segment, name, End::Sender, self.ranks)?;
         Ok(Sender::new(mailbox, peer, Arc::clone(&self.arrivals)))
     }
 
     /// The end at which slices of a rank arrive.
-    pub(crate) fn receiver(&self, context: u64, from: u32, channel: u16, lane: u8) -> io::Result<Receiver> {
-        let peer = self.peers.get(&from).ok_or(io::ErrorKind::NotFound)?.clone();
-        let mailbox =
-            Mailbox::open(&self.own, Name { context, from, channel, lane }, End::Receiver, self.ranks)?;
+    fn receiver(&self, name: ConnectionName) -> io::Result<Receiver> {
+        let peer = self.peers.get(&name.from).ok_or(io::ErrorKind::NotFound)?.clone();
+        let mailbox = Mailbox::open(&self.own, name, End::Receiver, self.ranks)?;
         Ok(Receiver::new(mailbox, peer, Arc::clone(&self.arrivals)))
-    }
-}
-
-impl SharedMemory {
-    /// This rank has no more use for what comes to it from a communicator.
-    pub(crate) fn forget(&self, context: u64) {
-        mailbox::forget(&self.own, context);
     }
 }
 
 impl<M> Clone for Peer<M> {
     fn clone(&self) -> Self {
-        let Self { segment, bell, process, reads } = self;
-        let (segment, bell) = (Arc::clone(segment), Arc::clone(bell));
-        Self { segment, bell, process: process.clone(), reads: *reads }
+        let Self { segment, doorbell, process, reads } = self;
+        let (segment, doorbell) = (Arc::clone(segment), Arc::clone(doorbell));
+        Self { segment, doorbell, process: process.clone(), reads: *reads }
     }
 }
 
@@ -186,7 +174,7 @@ impl<M: Words> Peer<M> {
     fn ring(&self) {
         if mailbox::sleeps(&*self.segment) {
             // A counter that is full wakes as well.
-            let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&*self.doorbell, &1_u64.to_ne_bytes());
         }
     }
 }
@@ -522,9 +510,10 @@ mod tests {
     /// Both ends of a connection, and the segment in which its mailbox is.
     fn pair() -> (Sender, Receiver, Arc<Segment>) {
         let segment = Arc::new(Segment::create(mailbox::SEGMENT).unwrap());
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let peer = Peer { segment: Arc::clone(&segment), bell: Arc::new(bell), process: None, reads: true };
-        let name = Name { context: 1, from: 0, channel: 0, lane: 0 };
+        let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let peer =
+            Peer { segment: Arc::clone(&segment), doorbell: Arc::new(doorbell), process: None, reads: true };
+        let name = ConnectionName { context: 1, from: 0, channel: 0, lane: 0 };
         // Two processes, each of which counts for itself.
         let counts = [Arc::default(), Arc::default()];
         let [sends, receives] = counts;

@@ -20,11 +20,12 @@ use loom::sync::atomic::AtomicU64;
 use railnet_coll::machine::Mark;
 use rustix::event::EventfdFlags;
 
-use super::mailbox::{self, End, Mailbox, Name};
+use super::mailbox::{self, End, Mailbox};
 use super::words::{Word, Words};
 use super::{Distance, Peer, Receiver, Sender, are_rings_sound};
+use crate::transport::ConnectionName;
 
-const NAME: Name = Name { context: 1, from: 0, channel: 0, lane: 0 };
+const NAME: ConnectionName = ConnectionName { context: 1, from: 0, channel: 0, lane: 0 };
 
 /// An ordering that is left out, to find out whether the model checker misses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,8 +169,9 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn peer(memory: &Arc<Model>) -> Peer<Model> {
-    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-    Peer { segment: Arc::clone(memory), bell: Arc::new(bell), process: None, reads: false }
+    let doorbell =
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+    Peer { segment: Arc::clone(memory), doorbell: Arc::new(doorbell), process: None, reads: false }
 }
 
 fn sender(mailbox: Mailbox<Model>, memory: &Arc<Model>) -> Sender<Model> {

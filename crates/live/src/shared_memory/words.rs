@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::mailbox;
 use super::segment::Segment;
+use crate::transport::limits::DEPTH;
 
 /// A word that several threads or processes reach.
 pub(crate) trait Word {
@@ -30,7 +31,7 @@ pub(crate) trait Words: Debug {
     /// Lines of a mailbox that are used, short slots and long slots.
     const LINES: u64 = mailbox::LINES;
     const SHORTS: u64 = mailbox::SHORTS;
-    const LONGS: u64 = mailbox::DEPTH as u64;
+    const LONGS: u64 = DEPTH as u64;
     /// So many slices are taken before the sender is told, where it can do without knowing.
     const TELL: u64 = 8;
 

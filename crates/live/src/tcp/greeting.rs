@@ -12,9 +12,10 @@ use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::{Name, Token};
+use super::Token;
 use crate::seal::{Seal, Seals};
 use crate::secret::Secret;
+use crate::transport::ConnectionName;
 
 const MAGIC: [u8; 8] = *b"RAILTCP2";
 const NONCE: std::ops::Range<usize> = 8..24;
@@ -29,7 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const UNAUTHENTICATED_MAX: usize = 256;
 
 /// A greeting for the process of this token, and the codes of what follows it.
-pub(super) fn write(secret: &Secret, token: &Token, name: &Name) -> io::Result<([u8; LENGTH], Seals)> {
+pub(super) fn write(
+    secret: &Secret,
+    token: &Token,
+    name: &ConnectionName,
+) -> io::Result<([u8; LENGTH], Seals)> {
     let nonce: [u8; 16] = crate::secret::random()?;
     let mut bytes = [0; LENGTH];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -60,7 +65,7 @@ pub(super) enum Greeted {
     /// There is more to come.
     Waits(Fresh),
     /// It belongs to the job.
-    Belongs(Name, TcpStream, Seals),
+    Belongs(ConnectionName, TcpStream, Seals),
     /// It does not, or it came too late.
     Closed,
 }
@@ -102,7 +107,7 @@ impl Acceptor {
         if !is_ours || !self.secret.is_code(&proof, b"railnet stream", &parts) || !self.nonces.insert(nonce) {
             return Greeted::Closed;
         }
-        let name = Name::read(bytes[NAME].try_into().expect("as long as a name"));
+        let name = ConnectionName::read(bytes[NAME].try_into().expect("as long as a name"));
         let [receive, send] = seals(&self.secret, &self.token, bytes);
         Greeted::Belongs(name, fresh.stream, Seals { send, receive })
     }
@@ -114,7 +119,7 @@ impl Fresh {
     }
 }
 
-impl Name {
+impl ConnectionName {
     fn write(&self) -> [u8; NAME.end - NAME.start] {
         let mut bytes = [0; NAME.end - NAME.start];
         bytes[..8].copy_from_slice(&self.context.to_le_bytes());

@@ -4,8 +4,8 @@ use std::io;
 
 use railnet_coll::machine::Mark;
 
-use super::SLOT;
 use crate::seal::Seal;
+use crate::transport::limits::TCP_SLOT as SLOT;
 
 /// Bytes before the data of a slice: its length, and its mark. On streams that are authenticated a code follows.
 pub(super) const HEADER: usize = 16;

@@ -11,13 +11,10 @@ use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_nodelay, set_tcp
 
 use super::Stream;
 use super::header::{HEADER, Header, PATIENT, check, covered, header_bytes};
-use super::lent::{Landing, Lent};
-use crate::conduit::Arrival;
 use crate::seal::Seal;
-use crate::shared_memory::mailbox::DEPTH;
+use crate::transport::limits::{DEPTH, TCP_SLOT as SLOT};
+use crate::transport::{Arrival, PostedBuffer, StableSource};
 
-/// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::slice`]. Pages that nobody touches take no memory.
-pub(crate) const SLOT: usize = 1 << 20;
 /// Bytes that are read at once where the slice that comes is not known to be longer: what follows it is moved to its own slot.
 const READ: usize = 128 << 10;
 /// Bytes from slot to slot. Data begins at a multiple of 64.
@@ -61,7 +58,7 @@ pub(crate) struct Sender {
     /// Slices that are not all with the kernel.
     waiting: VecDeque<Slice>,
     /// Where the next slice of a slot lies, if that is not the slot.
-    lent: [Option<Lent>; DEPTH as usize],
+    lent: [Option<StableSource>; DEPTH as usize],
     /// Bytes of the first of them that are, header included.
     written: usize,
     /// Slices that are all with the kernel, and that nobody has asked for since.
@@ -75,7 +72,7 @@ pub(crate) struct Sender {
 struct Slice {
     slot: u32,
     length: usize,
-    lent: Option<Lent>,
+    lent: Option<StableSource>,
 }
 
 impl Sender {
@@ -108,7 +105,7 @@ impl Sender {
     }
 
     /// The data of the next slice in a slot stays where it is until the kernel has taken it.
-    pub(crate) fn lend(&mut self, slot: u32, lent: Lent) {
+    pub(crate) fn lend(&mut self, slot: u32, lent: StableSource) {
         self.lent[slot as usize] = Some(lent);
     }
 
@@ -143,7 +140,7 @@ impl Sender {
                 self.memory[slice.slot as usize * STRIDE + 64 - self.header + 7] |= (PATIENT >> 56) as u8;
             }
         } else {
-            self.let_go();
+            self.flush_held();
         }
         // What goes wrong goes wrong again when it is tried next, and is heard of then.
         let _ = self.write();
@@ -162,7 +159,7 @@ impl Sender {
     }
 
     /// Has the kernel send what it holds back, and each that follows at once. How many slices it may have held, if any.
-    pub(crate) fn let_go(&mut self) -> Option<u32> {
+    pub(crate) fn flush_held(&mut self) -> Option<u32> {
         let held = self.held.take()?;
         // If that fails, so will what is sent next.
         let _ = set_tcp_nodelay(&self.stream, true);
@@ -184,7 +181,7 @@ impl Sender {
     pub(crate) fn flush(&mut self) -> io::Result<u64> {
         // The end of a longer slice would be held back.
         if !self.waiting.is_empty() {
-            self.let_go();
+            self.flush_held();
         }
         self.write()?;
         Ok(self.gone())
@@ -252,9 +249,9 @@ pub(crate) struct Receiver {
     ahead: Vec<u8>,
     used: usize,
     /// Where the data of the next slice goes, if that is not its slot.
-    landing: Option<Landing>,
+    landing: Option<PostedBuffer>,
     /// Whether the slice that is there is not in its slot.
-    has_landed: bool,
+    is_in_posted: bool,
     /// The number of the slice at which the system was last told to be in no hurry with acknowledgements; 0 where it is.
     calmed: u64,
     /// Whether others may be held back behind the latest slice, and looks in vain since the last bytes came.
@@ -279,7 +276,7 @@ impl Receiver {
             ahead: Vec::new(),
             used: 0,
             landing: None,
-            has_landed: false,
+            is_in_posted: false,
             calmed: 0,
             is_patient: false,
             looks: 0,
@@ -293,11 +290,11 @@ impl Receiver {
     /// Gives the slot of the oldest slice back.
     pub(crate) fn release(&mut self) {
         self.taken += 1;
-        self.has_landed = false;
+        self.is_in_posted = false;
     }
 
     /// The data of the next slice goes here, if nothing of it has come yet.
-    pub(crate) fn land(&mut self, landing: Landing) {
+    pub(crate) fn post(&mut self, landing: PostedBuffer) {
         if self.arrived == self.taken && self.filled == 0 && self.used == self.ahead.len() {
             self.landing = Some(landing);
         }
@@ -305,8 +302,8 @@ impl Receiver {
 
     /// Whether the slice that is there is where it should go.
     #[inline]
-    pub(crate) const fn has_landed(&self) -> bool {
-        self.has_landed
+    pub(crate) const fn is_in_posted(&self) -> bool {
+        self.is_in_posted
     }
 
     /// The next slice, where it goes. A slice of another length goes to its slot: then ranks do not mean the same, and will be
@@ -329,7 +326,7 @@ impl Receiver {
                     if let Some(seal) = &mut self.seal {
                         check(seal, &whole[..before], landing.bytes())?;
                     }
-                    (self.landing, self.has_landed) = (None, true);
+                    (self.landing, self.is_in_posted) = (None, true);
                     self.filled = 0;
                     self.arrived += 1;
                     self.is_patient = is_patient;
@@ -389,7 +386,7 @@ impl Receiver {
     /// The next slice, if it is there.
     pub(crate) fn arrived(&mut self) -> io::Result<Arrival> {
         // What comes behind a slice that has landed may land too, when that was taken.
-        if self.arrived - self.taken == u64::from(DEPTH) || self.has_landed {
+        if self.arrived - self.taken == u64::from(DEPTH) || self.is_in_posted {
             return Ok(Arrival::Nothing);
         }
         if self.landing.is_some() {
@@ -556,7 +553,7 @@ mod tests {
     #[test]
     fn what_is_held_back_goes_when_it_is_let_go() {
         let (mut sender, receiver) = pair_that_holds();
-        assert_eq!((sender.let_go(), sender.let_go()), (Some(4), None));
+        assert_eq!((sender.flush_held(), sender.flush_held()), (Some(4), None));
         assert_eq!(unread(&receiver), 5 * (HEADER + 100) as u64);
     }
 
@@ -653,7 +650,7 @@ mod tests {
             }
             place.fill(!(number as u8));
             if is_said {
-                receiver.land(Landing::of(&mut place, said));
+                receiver.post(PostedBuffer::of(&mut place, said));
             }
             if !is_early {
                 assert!(matches!(receiver.arrived().unwrap(), Arrival::Nothing));
@@ -668,8 +665,8 @@ mod tests {
                 }
             };
             assert_eq!(mark, Mark(number));
-            assert_eq!(receiver.has_landed(), is_said && said == length, "slice {number}");
-            let found = if receiver.has_landed() {
+            assert_eq!(receiver.is_in_posted(), is_said && said == length, "slice {number}");
+            let found = if receiver.is_in_posted() {
                 landed += 1;
                 &place[..length]
             } else {
@@ -679,7 +676,7 @@ mod tests {
             assert!(found.iter().all(|byte| *byte == number as u8), "slice {number}");
             assert!(place[said..].iter().all(|byte| *byte == !(number as u8)));
             receiver.release();
-            assert!(!receiver.has_landed());
+            assert!(!receiver.is_in_posted());
         }
         assert!(landed > 200 && others > 100, "{landed} and {others}");
     }
@@ -736,7 +733,7 @@ mod tests {
                 let mut taken = 0;
                 let end = loop {
                     if lands {
-                        receiver.land(Landing::of(&mut place, 100));
+                        receiver.post(PostedBuffer::of(&mut place, 100));
                     }
                     match receiver.arrived() {
                         Ok(Arrival::Slice(_)) => {

@@ -25,9 +25,10 @@ use crate::rdma::window::{Signals, WindowCard};
 use crate::shared_memory::foreign::Process;
 use crate::shared_memory::handover::{self, Counter, Token};
 use crate::shared_memory::segment::Segment;
+use crate::tcp::Stream;
 use crate::tcp::window::{Link, Service};
-use crate::tcp::{Name, Stream};
 use crate::thread::Reserved;
+use crate::transport::ConnectionName;
 
 /// What parts of a window's memory begin at multiples of.
 const PAGE: usize = 4096;
@@ -300,7 +301,7 @@ impl Communicator {
 
     fn dial(&self, context: u64, rank: usize) -> io::Result<Link> {
         let (from, to) = (self.members[self.rank()], self.members[rank]);
-        let name = Name { context, from, channel: 0, lane: 0 };
+        let name = ConnectionName { context, from, channel: 0, lane: 0 };
         Link::new(self.process.with(|engine| engine.conduits_mut().tcp().dial(to, name))?)
     }
 
@@ -326,7 +327,7 @@ impl Communicator {
     fn called(&self, number: u64, context: u64, rank: usize) -> Result<Stream, Error> {
         let limit = self.process.origin().1.limit;
         let began = Instant::now();
-        let name = Name { context, from: self.members[rank], channel: 0, lane: 0 };
+        let name = ConnectionName { context, from: self.members[rank], channel: 0, lane: 0 };
         loop {
             let found = self.process.with(|engine| engine.conduits_mut().tcp().take(name));
             if let Some(stream) = found.map_err(crate::ReachError::from)? {
