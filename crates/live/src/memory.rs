@@ -91,7 +91,7 @@ impl Buffer {
     fn words(&self) -> &[AtomicU64] {
         match &self.words {
             Words::Own(words) => words,
-            Words::Mapped(segment) => segment.words(),
+            Words::Mapped(segment) => segment.atomics(),
             Words::Given(given) => given.words(),
         }
     }

@@ -21,7 +21,7 @@ use crate::Control;
 use crate::control::ControlError;
 use crate::message::fields::{Reader, put_text};
 use crate::message::{BLOB_MAX, Malformed};
-use crate::shared_memory::handover::is_same_user;
+use crate::shared_memory::fd_passing::is_same_user;
 use crate::socket;
 
 /// How long a rank that is in a call may take to describe itself.

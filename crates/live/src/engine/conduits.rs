@@ -20,7 +20,7 @@ use crate::rendezvous::{Door, Kept};
 use crate::roce::{self, SessionKeys};
 use crate::secret::Secret;
 use crate::shared_memory::SharedMemory;
-use crate::shared_memory::handover::{Counter, is_exhaustion};
+use crate::shared_memory::fd_passing::{FdServer, is_exhaustion};
 use crate::tcp::{self, Tcp};
 use crate::transport::{ConnectionName, ReceiveEnd, SendEnd, Transport};
 
@@ -141,7 +141,7 @@ impl ListenAt {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     card: Card,
-    counter: Option<Counter>,
+    counter: Option<FdServer>,
     tcp: Tcp,
     next: TcpListener,
     secret: Secret,
@@ -256,7 +256,7 @@ impl Prepared {
             addresses.insert(0, first);
         }
         let counter = match forced {
-            None | Some(Conduit::SharedMemory) => Some(Counter::open(token)?),
+            None | Some(Conduit::SharedMemory) => Some(FdServer::bind(token)?),
             Some(_) => None,
         };
         let next = match kept {

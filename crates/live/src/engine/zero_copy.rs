@@ -12,7 +12,7 @@ use railnet_coll::{Buffer, Call, Collective, Schedule};
 
 use super::context::{End, Submitted, Way};
 use super::work::{self, At, Spot};
-use crate::shared_memory::Foreign;
+use crate::shared_memory::PeerBuffer;
 use crate::transport::limits::{ZERO_COPY_MIN, ZERO_COPY_MIN_NEAR, is_zero_copy};
 use crate::transport::{StableSource, ZeroCopy};
 
@@ -29,7 +29,7 @@ enum Source {
     /// In a buffer of the call, and stable.
     Stable(At),
     /// In the sender's memory, and the connection over which it was announced.
-    Foreign(Foreign, usize),
+    Foreign(PeerBuffer, usize),
 }
 
 /// Executes a work item of which some data need not go through slots. `false` if there is none of that; an error has the number of

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use railnet_coll::machine::{Handed, Mark};
 
-use super::{Foreign, Receiver, Sender, SharedMemory, mailbox};
+use super::{PeerBuffer, Receiver, Sender, SharedMemory, ring};
 use crate::rdma::Rdma;
 use crate::tcp::Tcp;
 use crate::transport::{
@@ -25,7 +25,7 @@ impl Transport for SharedMemory {
     }
 
     fn forget(&mut self, context: u64) {
-        mailbox::forget(&self.own, context);
+        ring::forget(&self.own, context);
     }
 
     fn doorbell(&self) -> BorrowedFd<'_> {
@@ -33,7 +33,7 @@ impl Transport for SharedMemory {
     }
 
     fn set_blocked(&self, is_blocked: bool) {
-        self.set_sleeping(is_blocked);
+        self.set_blocked(is_blocked);
     }
 }
 
@@ -51,7 +51,7 @@ impl SliceSender for Sender {
 
     #[inline]
     fn freed(&mut self, _: Option<&mut Rdma>) -> io::Result<(u64, Option<Mark>)> {
-        Ok((if self.is_short() { self.freed() } else { 0 }, None))
+        Ok((if self.needs_credits() { self.freed() } else { 0 }, None))
     }
 
     #[inline]
@@ -61,7 +61,7 @@ impl SliceSender for Sender {
 
     #[inline]
     fn has_unsent(&self) -> bool {
-        self.has_lent()
+        self.has_zero_copy()
     }
 
     #[inline]
@@ -76,23 +76,27 @@ impl SliceSender for Sender {
 
     #[inline]
     fn is_streamed(&self) -> bool {
-        self.is_far()
+        self.is_distant()
     }
 
     #[inline]
     fn zero_copy(&self) -> ZeroCopy {
-        if self.can_lend() { ZeroCopy::ByReceiver { is_distant: self.is_far() } } else { ZeroCopy::No }
+        if self.can_zero_copy() {
+            ZeroCopy::ByReceiver { is_distant: self.is_distant() }
+        } else {
+            ZeroCopy::No
+        }
     }
 
     fn send_from(&mut self, _: u32, source: StableSource, length: usize) {
-        self.lend(source.pointer(), length);
+        self.send_from(source.pointer(), length);
     }
 
     /// What was sent is in the receiver's memory.
     fn retire(self, _: Option<&mut Rdma>) {}
 
     fn close(&self, _: Option<&mut Rdma>) {
-        self.take_back();
+        self.revoke();
     }
 }
 
@@ -123,12 +127,12 @@ impl SliceReceiver for Receiver {
     }
 
     #[inline]
-    fn foreign(&self) -> Option<Foreign> {
-        self.lent()
+    fn foreign(&self) -> Option<PeerBuffer> {
+        self.source()
     }
 
     fn is_still_stable(&self, length: usize) -> bool {
-        self.is_still_lent(length)
+        self.is_still_stable(length)
     }
 
     fn retire(self, _: Option<&mut Rdma>) {}

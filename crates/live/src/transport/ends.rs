@@ -7,7 +7,7 @@ use railnet_coll::machine::{Expect, Handed, Mark};
 
 use super::{Arrival, PostedBuffer, SliceReceiver, SliceSender, StableSource, ZeroCopy};
 use crate::rdma::{self, Rdma};
-use crate::shared_memory::{self, Foreign};
+use crate::shared_memory::{self, PeerBuffer};
 use crate::tcp;
 
 /// The sending end of a connection.
@@ -188,7 +188,7 @@ impl ReceiveEnd {
     }
 
     #[inline]
-    pub(crate) fn foreign(&self) -> Option<Foreign> {
+    pub(crate) fn foreign(&self) -> Option<PeerBuffer> {
         dispatch!(self, end => SliceReceiver::foreign(end), None)
     }
 

@@ -27,7 +27,7 @@ pub(crate) use buffer::{PostedBuffer, StableSource};
 pub(crate) use ends::{ReceiveEnd, SendEnd};
 
 use crate::rdma::Rdma;
-use crate::shared_memory::Foreign;
+use crate::shared_memory::PeerBuffer;
 use crate::tcp::Tcp;
 
 /// The protocol of all connections: LL and LL128 put flags among the data, which only GPUs gain by.
@@ -217,7 +217,7 @@ pub(crate) trait SliceReceiver {
     }
 
     /// The sender's buffer that has the data of the oldest slice, if it was sent without a copy.
-    fn foreign(&self) -> Option<Foreign> {
+    fn foreign(&self) -> Option<PeerBuffer> {
         None
     }
 

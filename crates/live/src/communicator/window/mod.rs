@@ -18,7 +18,7 @@ use railnet_core::{Bytes, Rank};
 use super::{Element, Error, element};
 use crate::memory::Buffer;
 use crate::rdma::window::Signals;
-use crate::shared_memory::foreign::Process;
+use crate::shared_memory::peer_process::PeerProcess;
 use crate::tcp::window::{Link, Service};
 use owner::Owner;
 use staging::Staging;
@@ -77,7 +77,7 @@ enum Road {
     /// It is this process's, or mapped into it.
     Memory(Buffer, Signals),
     /// It is memory that the target's program had already: the kernel copies to and from it, at this address.
-    Process(Process, u64, Signals),
+    PeerProcess(PeerProcess, u64, Signals),
     Tcp(Mutex<Link>),
     Nic,
 }
@@ -198,7 +198,7 @@ impl<T: Element> Window<'_, T> {
                 }
                 Ok(())
             }
-            Road::Process(process, address, counts) => {
+            Road::PeerProcess(process, address, counts) => {
                 if let Some((offset, data)) = data {
                     let written = process.write(address + offset as u64, data);
                     written.map_err(|error| self.out_of_reach(what, target, &error))?;
@@ -227,7 +227,7 @@ impl<T: Element> Window<'_, T> {
                 memory.read(offset, element::bytes_mut(out));
                 Ok(())
             }
-            Road::Process(process, address, _) => {
+            Road::PeerProcess(process, address, _) => {
                 let read = process.read_to(address + offset as u64, element::bytes_mut(out));
                 read.map_err(|error| self.out_of_reach("get", target, &error))
             }
@@ -243,7 +243,7 @@ impl<T: Element> Window<'_, T> {
     pub fn flush(&self) -> Result<(), Error> {
         for (target, road) in self.roads.iter().enumerate() {
             match road {
-                Road::Memory(..) | Road::Process(..) => self.check_there("flush", target)?,
+                Road::Memory(..) | Road::PeerProcess(..) => self.check_there("flush", target)?,
                 Road::Tcp(link) => self.over_tcp("flush", target, link, |link, pause| link.flush(pause))?,
                 Road::Nic => {}
             }
@@ -377,7 +377,7 @@ impl Road {
     fn path(&self) -> WindowPath {
         match self {
             Self::Memory(..) => WindowPath::SharedMemory,
-            Self::Process(..) => WindowPath::ProcessMemory,
+            Self::PeerProcess(..) => WindowPath::ProcessMemory,
             Self::Tcp(_) => WindowPath::Service,
             Self::Nic => WindowPath::Rdma,
         }
@@ -386,7 +386,7 @@ impl Road {
     /// The counts of signals that this process has mapped.
     fn signals(&self) -> Option<&Signals> {
         match self {
-            Self::Memory(_, signals) | Self::Process(_, _, signals) => Some(signals),
+            Self::Memory(_, signals) | Self::PeerProcess(_, _, signals) => Some(signals),
             Self::Tcp(_) | Self::Nic => None,
         }
     }

@@ -22,8 +22,8 @@ use crate::memory::given::Given;
 use crate::message::Malformed;
 use crate::message::fields::Reader;
 use crate::rdma::window::{Signals, WindowCard};
-use crate::shared_memory::foreign::Process;
-use crate::shared_memory::handover::{self, Counter, Token};
+use crate::shared_memory::fd_passing::{self, FdServer, Token};
+use crate::shared_memory::peer_process::PeerProcess;
 use crate::shared_memory::segment::Segment;
 use crate::tcp::Stream;
 use crate::tcp::window::{Link, Service};
@@ -172,7 +172,7 @@ impl Communicator {
         let probe = probe_at(&signals, ranks);
         signals.memory.store(probe, known_by(&token));
         let probe_at = signals.memory.address() + probe as u64;
-        let handover = Some((Counter::open(token)?, Reserved::new("railnet-handover")?));
+        let handover = Some((FdServer::bind(token)?, Reserved::new("railnet-handover")?));
         let opened = self.process.with(|engine| {
             let Some(nic) = engine.conduits_mut().nic() else { return Ok(None) };
             let staging = Buffer::mapped(Arc::new(Segment::create(Staging::BYTES)?));
@@ -184,7 +184,7 @@ impl Communicator {
         let (count, dtype) = (elements as u64, kind::<T>());
         let card = Card { is_ready: true, count, dtype, given_at, probe_at, token, nic };
         let name = derived(self.name, [WINDOWS, number]);
-        handover::check_spare()?;
+        fd_passing::check_spare()?;
         Ok((card, Prepared { name, memory, length, signals, segment, handover, staging, roads: Vec::new() }))
     }
 
@@ -240,7 +240,7 @@ impl Communicator {
         for (rank, card) in cards.iter().enumerate() {
             let road = match self.conduit(rank) {
                 _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
-                Conduit::SharedMemory => handover::fetch(&card.token, limit)
+                Conduit::SharedMemory => fd_passing::fetch(&card.token, limit)
                     .and_then(|(file, _)| Segment::open(file))
                     .and_then(|segment| self.road_on_host::<T>(*name, rank, card, segment)),
                 Conduit::Tcp => self.dial(*name, rank).map(|link| Road::Tcp(Mutex::new(link))),
@@ -248,7 +248,7 @@ impl Communicator {
             };
             roads.push(road);
         }
-        if let Err(error) = handover::check_spare() {
+        if let Err(error) = fd_passing::check_spare() {
             roads.push(Err(error));
         }
         if let Some(road) = roads.iter().position(Result::is_err) {
@@ -284,9 +284,9 @@ impl Communicator {
         let is_allowed = self.process.origin().1.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
         let process = self.process.control().members()[self.members[rank] as usize].pid;
         let found =
-            is_allowed.then(|| Process::find(process, card.probe_at, known_by(&card.token))).flatten();
+            is_allowed.then(|| PeerProcess::find(process, card.probe_at, known_by(&card.token))).flatten();
         match found {
-            Some(process) => Ok(Road::Process(process, card.given_at, Signals { memory, start: 0 })),
+            Some(process) => Ok(Road::PeerProcess(process, card.given_at, Signals { memory, start: 0 })),
             None => self.dial(name, rank).map(|link| Road::Tcp(Mutex::new(link))),
         }
     }
@@ -488,7 +488,7 @@ struct Prepared {
     signals: Signals,
     segment: Arc<Segment>,
     /// Where others fetch its memory, and the thread that hands it over.
-    handover: Option<(Counter, Reserved)>,
+    handover: Option<(FdServer, Reserved)>,
     staging: Option<Staging>,
     roads: Vec<io::Result<Road>>,
 }

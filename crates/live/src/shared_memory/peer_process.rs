@@ -1,9 +1,9 @@
-//! The memory of another process of this host, read and written in place (`process_vm_readv`, `process_vm_writev`): data that
-//! goes from one caller's buffer to another's is then copied once, not twice.
+//! The memory of another process of this host, read and written by `process_vm_readv` and `process_vm_writev`: data goes from
+//! one caller's buffer to another's in one copy.
 //!
-//! The system allows it among processes of one user, unless it is told not to (`kernel.yama.ptrace_scope`) or they are in
-//! different containers. So it is tried once for each pair, with a number that only the right process can have. The number of a process may be
-//! another's when it has ended: a descriptor of it (pidfd) tells whether it still ran when its memory had been read.
+//! The kernel permits it among processes of one user, unless `kernel.yama.ptrace_scope` forbids it or they are in different
+//! containers. So it is tried once for each pair, with a number that only the right process can have. A pid may be reused after
+//! its process has exited: a pidfd tells whether the process still ran after its memory was read.
 #![expect(unsafe_code, reason = "a system call that writes to memory")]
 
 use std::io;
@@ -15,14 +15,14 @@ use rustix::process::{Pid, PidfdFlags};
 
 /// A process whose memory can be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
+pub(crate) struct PeerProcess {
     number: u32,
     /// Becomes readable when it ends.
     descriptor: Arc<OwnedFd>,
 }
 
-impl Process {
-    /// The process of this number, if a certain number lies at a certain address of it.
+impl PeerProcess {
+    /// The process with this pid, if it has the number at the address.
     pub(crate) fn find(process: u32, address: u64, number: u64) -> Option<Self> {
         let pid = Pid::from_raw(i32::try_from(process).ok()?)?;
         let descriptor = Arc::new(rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?);
@@ -33,16 +33,16 @@ impl Process {
         (outcome.is_ok() && u64::from_ne_bytes(read) == number).then_some(found)
     }
 
-    /// Copies bytes of it.
+    /// Reads its memory.
     ///
     /// # Safety
-    /// `into` must be so many bytes of memory that nobody else uses now.
+    /// `into` must be so many bytes that nobody else uses now.
     pub(crate) unsafe fn read(&self, address: u64, into: *mut u8, length: usize) -> io::Result<()> {
         self.move_all(address, into, length, libc::process_vm_readv)?;
         self.check()
     }
 
-    /// Whether it runs: then its number was no other's until now.
+    /// Whether it runs: then its pid was not reused until now.
     fn check(&self) -> io::Result<()> {
         let mut fds = [PollFd::new(&*self.descriptor, PollFlags::IN)];
         match rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
@@ -52,19 +52,19 @@ impl Process {
         }
     }
 
-    /// The same into memory that is the caller's.
+    /// Reads its memory into a slice.
     pub(crate) fn read_to(&self, address: u64, out: &mut [u8]) -> io::Result<()> {
         // SAFETY: it is so many bytes that nobody else uses.
         unsafe { self.read(address, out.as_mut_ptr(), out.len()) }
     }
 
-    /// Copies bytes from memory of this process to it, in ascending order.
+    /// Writes its memory, in ascending order.
     pub(crate) fn write(&self, address: u64, data: &[u8]) -> io::Result<()> {
         self.check()?;
         self.move_all(address, data.as_ptr().cast_mut(), data.len(), libc::process_vm_writev)
     }
 
-    /// Copies from its memory to ours or the other way round, as the system call has it.
+    /// Repeats the system call until all bytes are copied.
     fn move_all(&self, address: u64, ours: *mut u8, length: usize, call: Call) -> io::Result<()> {
         let mut done = 0;
         while done < length {
@@ -103,12 +103,12 @@ mod tests {
     fn a_process_is_found_by_the_number_it_has_and_no_other_is() {
         let number = Box::new(0x5eed_1234_5678_9abc_u64);
         let address = std::ptr::from_ref(&*number) as u64;
-        let Some(own) = Process::find(std::process::id(), address, *number) else {
-            // A process may always read its own memory; a sandbox may have no such call.
+        let Some(own) = PeerProcess::find(std::process::id(), address, *number) else {
+            // A process may always read its own memory; a sandbox may forbid the system call.
             return;
         };
-        assert!(Process::find(std::process::id(), address, *number + 1).is_none());
-        assert!(Process::find(std::process::id(), 8, *number).is_none());
+        assert!(PeerProcess::find(std::process::id(), address, *number + 1).is_none());
+        assert!(PeerProcess::find(std::process::id(), 8, *number).is_none());
         let data: Vec<u8> = (0..100_000).map(|index| index as u8).collect();
         let mut out = vec![0; data.len()];
         // SAFETY: both are vectors of that length.
@@ -123,18 +123,18 @@ mod tests {
         assert!(unsafe { own.read(8, out.as_mut_ptr(), 100) }.is_err());
     }
 
-    /// What is read by the number of a process that has ended is not taken for its memory, whoever has the number now.
+    /// A read by the pid of a process that has exited is an error, whoever has the pid now.
     #[test]
     fn nothing_is_read_of_a_process_that_has_ended() {
         let number = Box::new(0x5eed_1234_5678_9abd_u64);
         let address = std::ptr::from_ref(&*number) as u64;
-        let Some(own) = Process::find(std::process::id(), address, *number) else { return };
+        let Some(own) = PeerProcess::find(std::process::id(), address, *number) else { return };
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let descriptor = Arc::new(rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap());
         child.wait().unwrap();
-        // As if this process had got the number of the one that ended.
-        let gone = Process { descriptor, ..own };
+        // As if this process had got the pid of the one that exited.
+        let gone = PeerProcess { descriptor, ..own };
         let mut out = [0; 8];
         assert_eq!(gone.read_to(address, &mut out).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(gone.write(address, &out).unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -1,17 +1,18 @@
-//! What connections need of shared memory: words that both ends reach, and places for data.
+//! Memory with atomic words, of which shared memory and a model checker are implementations.
 //!
-//! The ends of connections and the directory are written against [`Words`], so that the same code runs in memory that processes share
-//! ([`super::segment::Segment`]) and in that of a model checker (`super::model`), whose rings are short enough to go around.
+//! The ends of connections and the directory are written against [`AtomicMemory`], so that the same code runs in memory that
+//! processes share ([`super::segment::Segment`]) and in that of a model checker (`super::model`), whose rings are short enough
+//! to wrap around.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::mailbox;
+use super::ring;
 use super::segment::Segment;
 use crate::transport::limits::DEPTH;
 
-/// A word that several threads or processes reach.
-pub(crate) trait Word {
+/// An atomic word of 64 bits.
+pub(crate) trait AtomicWord {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn swap(&self, value: u64, order: Ordering) -> u64;
@@ -25,35 +26,35 @@ pub(crate) trait Word {
 }
 
 /// Memory that several threads or processes share.
-pub(crate) trait Words: Debug {
-    type Word: Word;
+pub(crate) trait AtomicMemory: Debug {
+    type AtomicWord: AtomicWord;
 
-    /// Lines of a mailbox that are used, short slots and long slots.
-    const LINES: u64 = mailbox::LINES;
-    const SHORTS: u64 = mailbox::SHORTS;
-    const LONGS: u64 = DEPTH as u64;
-    /// So many slices are taken before the sender is told, where it can do without knowing.
-    const TELL: u64 = 8;
+    /// Lines, short slots and long slots of a connection.
+    const LINES: u64 = ring::LINES;
+    const SHORT_SLOTS: u64 = ring::SHORT_SLOTS;
+    const LONG_SLOTS: u64 = DEPTH as u64;
+    /// The receiver returns credits after so many slices, unless the sender wants them at once.
+    const CREDIT_INTERVAL: u64 = 8;
 
-    /// Its bytes.
+    /// Its length in bytes.
     fn len(&self) -> usize;
-    /// A word, at a multiple of eight.
-    fn word(&self, offset: usize) -> &Self::Word;
-    /// Where bytes lie.
+    /// The word at an offset, which is a multiple of eight.
+    fn word(&self, offset: usize) -> &Self::AtomicWord;
+    /// The address of so many bytes at an offset.
     fn pointer(&self, offset: usize, length: usize) -> *mut u8;
-    /// Begins to fetch the line of a place.
-    fn fetch(&self, _offset: usize) {}
-    /// The same for one that will be written.
-    fn fetch_to_write(&self, _offset: usize) {}
-    /// Gets pages that will be written.
+    /// Prefetches the cache line at an offset.
+    fn prefetch(&self, _offset: usize) {}
+    /// Prefetches it for writing.
+    fn prefetch_for_write(&self, _offset: usize) {}
+    /// Populates pages that will be written.
     fn populate(&self, _offset: usize, _length: usize) {}
-    /// Lets others run, who have what this thread waits for.
+    /// Yields to threads that this one waits for.
     fn yield_now() {
         std::thread::yield_now();
     }
 }
 
-impl Word for AtomicU64 {
+impl AtomicWord for AtomicU64 {
     #[inline(always)]
     fn load(&self, order: Ordering) -> u64 {
         self.load(order)
@@ -81,8 +82,8 @@ impl Word for AtomicU64 {
     }
 }
 
-impl Words for Segment {
-    type Word = AtomicU64;
+impl AtomicMemory for Segment {
+    type AtomicWord = AtomicU64;
 
     fn len(&self) -> usize {
         self.len()
@@ -99,13 +100,13 @@ impl Words for Segment {
     }
 
     #[inline(always)]
-    fn fetch(&self, offset: usize) {
-        self.fetch(offset);
+    fn prefetch(&self, offset: usize) {
+        self.prefetch(offset);
     }
 
     #[inline(always)]
-    fn fetch_to_write(&self, offset: usize) {
-        self.fetch_to_write(offset);
+    fn prefetch_for_write(&self, offset: usize) {
+        self.prefetch_for_write(offset);
     }
 
     fn populate(&self, offset: usize, length: usize) {
