@@ -353,7 +353,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 fn joined(launch: &Launch, arguments: &Arguments) -> anyhow::Result<Communicator> {
     let mut options = railnet_live::Options::from_env()?;
     options.conduit = arguments.conduit.or(options.conduit);
-    options.notes_calls = arguments.record.is_on();
+    options.traces_calls = arguments.record.is_on();
     Ok(Communicator::meet(&railnet_live::rendezvous::Config::from_env(launch)?, &options)?)
 }
 
@@ -428,7 +428,7 @@ fn measured(
         preamble(arguments, world, out)?;
     }
     let outputs = if is_first { Some(arguments.record.claim(arguments.force)?) } else { None };
-    world.note_calls(false);
+    world.set_call_trace(false);
     let mut rows = Vec::new();
     for (base, bytes) in
         bases.iter().flat_map(|base| sizes(arguments, collective).map(move |bytes| (base, bytes)))
@@ -549,9 +549,9 @@ fn point(
         let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
         world.barrier()?;
         let used = processor::seconds();
-        world.note_calls(true);
+        world.set_call_trace(true);
         let time = bench.time(calls)?;
-        world.note_calls(false);
+        world.set_call_trace(false);
         let mut used = [processor::seconds() - used];
         let time = overall(world, time, arguments.average)?;
         world.all_reduce_in_place(&mut used, ReduceOp::Sum)?;
@@ -576,7 +576,7 @@ fn point(
 
 /// What all ranks noted, at each of them.
 fn gathered(world: &Communicator) -> anyhow::Result<Vec<Calls>> {
-    let own = world.noted_calls().unwrap_or_default().to_string().into_bytes();
+    let own = world.traced_calls().unwrap_or_default().to_string().into_bytes();
     let mut lengths = vec![0_u64; world.size()];
     world.all_gather(&[own.len() as u64], &mut lengths)?;
     let lengths: Vec<usize> = lengths.iter().map(|length| *length as usize).collect();

@@ -142,15 +142,15 @@ pub fn path_of(path: &Path, rank: u32) -> PathBuf {
 
 /// Notes calls while a process runs, and writes them when it is done with them.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct CallTrace {
     /// A moment, on the clock of the process and on that of the host.
     began: (Instant, u64),
     file: Mutex<Option<File>>,
-    is_open: AtomicBool,
+    is_enabled: AtomicBool,
     calls: Mutex<Calls>,
 }
 
-impl Book {
+impl CallTrace {
     /// Begins one, for a rank of which everything is known but its calls; without a place for a file, it is only looked at.
     pub(crate) fn new(path: Option<&Path>, about: Calls) -> std::io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -162,18 +162,18 @@ impl Book {
             })
         };
         let file = Mutex::new(path.map(create).transpose()?);
-        let (began, is_open) = ((Instant::now(), now.as_nanos() as u64), AtomicBool::new(true));
-        Ok(Self { began, file, is_open, calls: Mutex::new(about) })
+        let (began, is_enabled) = ((Instant::now(), now.as_nanos() as u64), AtomicBool::new(true));
+        Ok(Self { began, file, is_enabled, calls: Mutex::new(about) })
     }
 
     /// Whether calls are noted now.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Relaxed)
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.is_enabled.load(Ordering::Relaxed)
     }
 
     /// Notes calls from now on, or does not.
-    pub(crate) fn set_open(&self, is_open: bool) {
-        self.is_open.store(is_open, Ordering::Relaxed);
+    pub(crate) fn set_enabled(&self, is_enabled: bool) {
+        self.is_enabled.store(is_enabled, Ordering::Relaxed);
     }
 
     /// What was noted so far.
@@ -189,7 +189,7 @@ impl Book {
     }
 
     /// Notes a call that is over now.
-    pub(crate) fn note(&self, begun: Instant, call: Call) {
+    pub(crate) fn record(&self, begun: Instant, call: Call) {
         let ns = |moment: Instant| self.began.1 + moment.duration_since(self.began.0).as_nanos() as u64;
         let (entered_ns, ended_ns) = (ns(begun), ns(Instant::now()));
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +201,7 @@ impl Book {
     }
 }
 
-impl Drop for Book {
+impl Drop for CallTrace {
     fn drop(&mut self) {
         self.close();
     }

@@ -146,7 +146,7 @@ fn play(world: &Communicator, seed: u64, calls: u32) -> anyhow::Result<Report> {
         anyhow::ensure!(wrong == 0, "{}: {wrong} elements are wrong", what());
     }
     world.barrier()?;
-    Ok(Report { bytes, damaged: world.strangers(), digest: fold.finish_wide() })
+    Ok(Report { bytes, damaged: world.unauthenticated_refused(), digest: fold.finish_wide() })
 }
 
 fn random_call(dice: &mut Random, ranks: u32) -> Call {

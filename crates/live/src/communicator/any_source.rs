@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lease::GoOn;
+use super::handle::GoOn;
 use super::{Communicator, Error, Pair};
 
 /// How long it waits for answers before it asks again, at first and at most.
@@ -32,8 +32,8 @@ impl Communicator {
         let leases: Vec<_> = pairs.iter().map(|pair| (*pair, self.pair(*pair))).collect();
         let mut pause = FIRST;
         loop {
-            for (pair, lease) in &leases {
-                match self.process.with(|engine| engine.probe(lease.context)) {
+            for (pair, handle) in &leases {
+                match self.process.with(|engine| engine.probe(handle.context)) {
                     Ok(true) => return Ok(pair.from as usize),
                     Ok(false) => {}
                     Err(failure) => return Err(self.pair_failed(&Arc::clone(&failure), *pair)),
@@ -55,7 +55,7 @@ impl Communicator {
                 return Err(Error::Interrupted { rank: self.rank() });
             }
             thread::sleep(pause);
-            self.process.with(crate::engine::Engine::hear);
+            self.process.with(crate::engine::Engine::poll_notices);
             pause = (pause * 2).min(MOST);
         }
     }

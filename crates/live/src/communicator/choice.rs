@@ -12,7 +12,7 @@ use crate::transport::limits::RING_BY_CORE_MIN;
 
 /// How a communicator lies on hosts, and what joins its ranks.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Placement {
     pub(super) wiring: Wiring,
     /// The same with ranks that share a core next to each other: what goes from one to the other stays in its caches.
     by_core: Wiring,
@@ -31,7 +31,7 @@ pub(super) struct Chosen {
     request: Request,
 }
 
-impl Place {
+impl Placement {
     /// Ranks with the names of their hosts, and the cores that they are best off on where they share them. `conduit` is the slowest between any two of them: the same on all, as is whether
     /// any of them share cores.
     pub(super) fn new(
@@ -192,12 +192,12 @@ mod tests {
         for (ranks, conduit, collective, bytes, expected) in cases {
             let hosts = vec!["here"; ranks];
             // Those of four were measured on two cores.
-            let place =
-                Place::new(&hosts, &vec![None; hosts.len()], conduit, ranks > 2, &Variables::default());
+            let placement =
+                Placement::new(&hosts, &vec![None; hosts.len()], conduit, ranks > 2, &Variables::default());
             let is_of_blocks = matches!(collective, AllGather | ReduceScatter | AllToAll);
             let parts = if is_of_blocks { ranks as u64 } else { 1 };
             let call = Call::new(collective, bytes / 4 / parts);
-            let chosen = place.choose(&call).unwrap();
+            let chosen = placement.choose(&call).unwrap();
             let what = format!("{collective} of {bytes} among {ranks} over {conduit}: {}", chosen.reasons());
             assert_eq!(chosen.choice.algorithm, expected, "{what}");
         }
@@ -209,8 +209,8 @@ mod tests {
         let hosts = ["a", "a", "a", "a", "b", "b", "b", "b"];
         let cores = [0, 1, 0, 1, 0, 1, 0, 1].map(Some);
         let ring = |conduit, collective, bytes: u64| {
-            let place = Place::new(&hosts, &cores, conduit, true, &Variables::default());
-            place.wiring_of(&Call::new(collective, bytes / 4)).rings.clone()
+            let placement = Placement::new(&hosts, &cores, conduit, true, &Variables::default());
+            placement.wiring_of(&Call::new(collective, bytes / 4)).rings.clone()
         };
         let (plain, by_core) = (vec![vec![0, 1, 2, 3, 4, 5, 6, 7]], vec![vec![0, 2, 1, 3, 4, 6, 5, 7]]);
         assert_eq!(ring(Conduit::Tcp, Collective::Broadcast, 64 << 10), by_core);

@@ -17,13 +17,13 @@
 mod address;
 mod any_source;
 mod at_exit;
-mod attendant;
 mod choice;
 mod collectives;
 mod element;
 mod error;
 mod group;
-mod lease;
+mod handle;
+mod nic_thread;
 mod operation;
 mod pending;
 mod process;
@@ -50,7 +50,7 @@ pub use address::own_address;
 pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
-pub use lease::GoOn;
+pub use handle::GoOn;
 pub use operation::{Operation, Transfer, TransferDirection};
 pub use pending::Pending;
 pub use rebuild::Agreed;
@@ -61,7 +61,7 @@ pub use crate::rdma::{RoceCounters, RoceOptions};
 use crate::Control;
 use crate::agreement::Quorum;
 use crate::authentication::Authentication;
-use crate::calls::{self, Book, Calls};
+use crate::calls::{self, CallTrace, Calls};
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, ListenAt, Prepared};
 use crate::launch::{Launch, Variables, variable};
@@ -69,8 +69,8 @@ use crate::log::{Level, Log};
 use crate::message::Member;
 use crate::rdma::Rdma;
 use crate::rendezvous::{self, Config, ConfigError, Door};
-use choice::Place;
-use lease::Lease;
+use choice::Placement;
+use handle::ContextHandle;
 use process::Process;
 
 /// How long a call may stand still before it is an error, unless told otherwise: ranks load data and write checkpoints.
@@ -94,7 +94,7 @@ pub struct Options {
     /// A file for what this rank calls and when ([`calls`]); each rank adds `.rank` and its number.
     pub record: Option<PathBuf>,
     /// Whether this rank notes what it calls, also without a file.
-    pub notes_calls: bool,
+    pub traces_calls: bool,
     /// What NCCL's variables say of algorithms, channels, buffers and interfaces.
     pub nccl: NcclVariables,
 }
@@ -109,7 +109,7 @@ impl Default for Options {
             roce: RoceOptions::default(),
             log: Level::Off,
             record: None,
-            notes_calls: false,
+            traces_calls: false,
             nccl: NcclVariables::default(),
         }
     }
@@ -189,17 +189,17 @@ fn nccl(variables: Variables<'_>) -> Result<NcclVariables, ConfigError> {
 pub struct Communicator {
     process: Arc<Process>,
     name: u64,
-    lease: Arc<Lease>,
+    handle: Arc<ContextHandle>,
     rank: Rank,
     /// The ranks of the world that its ranks are.
     members: Arc<[u32]>,
-    place: Place,
+    placement: Placement,
     log: Log,
     splits: AtomicU64,
     windows: AtomicU64,
     /// Agreements that this rank has entered.
     agreements: AtomicU64,
-    pairs: Mutex<BTreeMap<Pair, Arc<Lease>>>,
+    pairs: Mutex<BTreeMap<Pair, Arc<ContextHandle>>>,
     /// How long a call may stand still, where it is not as long as the process was told.
     timeout: Mutex<Option<Duration>>,
 }
@@ -284,35 +284,36 @@ impl Communicator {
             let lines: Vec<String> = set.chain(options.nccl.without_effect(VariablePlace::Run)).collect();
             lines.join("\n")
         });
-        let is_noted = options.record.is_some() || options.notes_calls;
-        let book = is_noted.then(|| Book::new(options.record.as_deref(), about(config, &engine))).transpose();
-        let made = book.and_then(|book| Process::new(engine, config, options, book));
+        let is_traced = options.record.is_some() || options.traces_calls;
+        let call_trace =
+            is_traced.then(|| CallTrace::new(options.record.as_deref(), about(config, &engine))).transpose();
+        let made = call_trace.and_then(|call_trace| Process::new(engine, config, options, call_trace));
         let made = made.map_err(crate::ReachError::from);
         let process = made.inspect_err(|error| control.give_up(error.trouble(config.rank.0)))?;
-        // What one lacks all hear of.
+        // What one lacks all poll_notices of.
         control.all_gather("threads", &[], config.limit).map_err(crate::ReachError::from)?;
         Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 
     fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>, log: Log) -> Self {
         let nccl = &process.origin().1.nccl;
-        let (context, place) = process.with(|engine| {
+        let (context, placement) = process.with(|engine| {
             let context = engine.context(name, rank, &members);
             let people = engine.control().members();
             let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
             let conduits = engine.conduits();
             let (slowest, cores) = (conduits.slowest(&members), conduits.cores(&members));
-            let place = Place::new(&hosts, &cores, slowest, conduits.share_cores(&members), nccl);
-            (context, place)
+            let placement = Placement::new(&hosts, &cores, slowest, conduits.share_cores(&members), nccl);
+            (context, placement)
         });
-        let lease = Arc::new(Lease::new(Arc::clone(&process), context));
+        let handle = Arc::new(ContextHandle::new(Arc::clone(&process), context));
         Self {
             process,
             name,
-            lease,
+            handle,
             rank,
             members,
-            place,
+            placement,
             log,
             splits: AtomicU64::new(0),
             windows: AtomicU64::new(0),
@@ -338,21 +339,21 @@ impl Communicator {
         self.process.with(|engine| engine.conduits().kind(world))
     }
 
-    /// What this rank has called so far, where that is noted ([`Options::notes_calls`]).
-    pub fn noted_calls(&self) -> Option<Calls> {
-        self.process.book().map(Book::calls)
+    /// What this rank has called so far, where that is noted ([`Options::traces_calls`]).
+    pub fn traced_calls(&self) -> Option<Calls> {
+        self.process.call_trace().map(CallTrace::calls)
     }
 
     /// Notes calls from now on, or does not, where they are noted.
-    pub fn note_calls(&self, is_noted: bool) {
-        if let Some(book) = self.process.book() {
-            book.set_open(is_noted);
+    pub fn set_call_trace(&self, is_traced: bool) {
+        if let Some(call_trace) = self.process.call_trace() {
+            call_trace.set_enabled(is_traced);
         }
     }
 
     /// Over how many host groups its ranks are spread.
     pub fn host_groups(&self) -> usize {
-        self.place.wiring.nodes.len()
+        self.placement.wiring.nodes.len()
     }
 
     /// Connections of unauthenticated peers that were closed, and their packets, or damaged ones, that were dropped.
@@ -423,7 +424,7 @@ impl Communicator {
     }
 
     fn context(&self) -> ContextId {
-        self.lease.context
+        self.handle.context
     }
 
     /// Ends it on every rank: calls that are under way fail, and so do all later ones.
@@ -437,15 +438,15 @@ impl Communicator {
         });
     }
 
-    fn pairs(&self) -> MutexGuard<'_, BTreeMap<Pair, Arc<Lease>>> {
+    fn pairs(&self) -> MutexGuard<'_, BTreeMap<Pair, Arc<ContextHandle>>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why calls of this rank fail from now on, as far as it is known here: `None` while nothing is broken.
     pub fn failure(&self) -> Option<Error> {
-        let pairs: Vec<_> = self.pairs().iter().map(|(pair, lease)| (*pair, lease.context)).collect();
+        let pairs: Vec<_> = self.pairs().iter().map(|(pair, handle)| (*pair, handle.context)).collect();
         let failures = self.process.with(|engine| {
-            engine.hear();
+            engine.poll_notices();
             let pairs = pairs.iter().filter_map(|(pair, context)| Some((*pair, engine.failure(*context)?)));
             (engine.failure(self.context()), pairs.collect::<Vec<_>>())
         });
@@ -472,8 +473,8 @@ impl Communicator {
             return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
         }
         check_call(call, self.members.len() as u32)?;
-        let chosen = self.place.choose(call)?;
-        let schedule = Arc::new(build(call, &chosen.choice, self.place.wiring_of(call))?);
+        let chosen = self.placement.choose(call)?;
+        let schedule = Arc::new(build(call, &chosen.choice, self.placement.wiring_of(call))?);
         self.log.info(|| {
             let Schedule { algorithm, protocol, channels, fifo, .. } = &*schedule;
             let (bytes, dtype, slot) = (call.bytes(self.members.len() as u32), call.dtype, fifo.slot);
@@ -511,7 +512,7 @@ impl Communicator {
             Ok((operation, engine.wait(context, operation, &until)))
         });
         let (operation, done) = made.map_err(|error: Box<Error>| *error)?;
-        let done = done.unwrap_or_else(|| self.lease.wait(operation, goes_on));
+        let done = done.unwrap_or_else(|| self.handle.wait(operation, goes_on));
         if let Some(begun) = begun {
             let schedule = self.process.with(|engine| self.schedule(engine, call))?;
             trace(&self.process, (self.name, &self.members), begun, operation, &schedule, done.is_err());
@@ -534,7 +535,7 @@ impl Communicator {
             let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
             let submitted = engine.submit(context, &schedule, (input, output), Some(keep));
             let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
-            engine.turn(true);
+            engine.poll(true);
             Ok::<_, Error>((operation, noted))
         })?;
         self.process.wake();
@@ -543,7 +544,7 @@ impl Communicator {
 
     /// When a call begins, where calls are noted.
     fn begins(&self) -> Option<Instant> {
-        self.process.book().filter(|book| book.is_open()).map(|_| Instant::now())
+        self.process.call_trace().filter(|call_trace| call_trace.is_enabled()).map(|_| Instant::now())
     }
 
     /// A call that was not begun, because of what happened before it.
@@ -573,7 +574,7 @@ fn trace(
     schedule: &Schedule,
     is_failed: bool,
 ) {
-    let Some(book) = process.book() else { return };
+    let Some(call_trace) = process.call_trace() else { return };
     let Schedule { call, algorithm, protocol, .. } = schedule;
     let bytes = call.bytes(members.len() as u32);
     let world = |rank: Rank| members.get(rank.0 as usize).copied();
@@ -592,7 +593,7 @@ fn trace(
             format!("{collective} {bytes} {algorithm}/{protocol}{place}")
         }
     };
-    book.note(
+    call_trace.record(
         begun,
         calls::Call {
             members: members.to_vec(),
@@ -645,7 +646,7 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
             config.rank.0
         );
     }
-    let (ranks, cores) = engine.conduits().crowd_here();
+    let (ranks, cores) = engine.conduits().ranks_and_cores_here();
     let _ = writeln!(text, "{ranks} of the ranks share this host and its {cores} cores");
     let _ = write!(text, "packets and slices are {}", options.authentication.describe(&config.secret));
     text

@@ -10,7 +10,7 @@ use railnet_coll::machine::{Failure, OperationId};
 use railnet_coll::{Call, Collective, check_call};
 use railnet_core::{DataType, Rank};
 
-use super::lease::{GoOn, Lease};
+use super::handle::{ContextHandle, GoOn};
 use super::{At, Communicator, Error, Pair, Started, notes};
 use crate::log::Log;
 
@@ -18,7 +18,7 @@ use crate::log::Log;
 #[must_use = "whether a call ended well is known only to who asks"]
 #[derive(Debug)]
 pub struct Operation {
-    lease: Arc<Lease>,
+    handle: Arc<ContextHandle>,
     number: OperationId,
     /// When it began and how it is carried out, until it is in the call trace.
     started: Mutex<Started>,
@@ -38,18 +38,18 @@ struct Origin {
 impl Operation {
     /// Whether it has ended; an error once its communicator is broken.
     pub fn is_done(&self) -> Result<bool, Error> {
-        let Self { lease, number, .. } = self;
-        let done = lease.process.with(|engine| engine.is_done(lease.context, *number));
+        let Self { handle, number, .. } = self;
+        let done = handle.process.with(|engine| engine.is_done(handle.context, *number));
         done.map_err(|failure| self.failed(failure))
     }
 
     /// Waits until it has ended. `goes_on` is asked every 50 ms; where it says no, the communicator is aborted on every rank. With a
     /// timeout, the call may stand still for so long at most, until this returns.
     pub fn wait(&self, timeout: Option<Duration>, goes_on: &mut GoOn<'_>) -> Result<(), Error> {
-        let Self { lease, number, .. } = self;
-        let set = |limit: Duration| lease.process.with(|engine| engine.set_limit(lease.context, limit));
+        let Self { handle, number, .. } = self;
+        let set = |limit: Duration| handle.process.with(|engine| engine.set_limit(handle.context, limit));
         let before = timeout.map(set);
-        let done = lease.wait(*number, goes_on);
+        let done = handle.wait(*number, goes_on);
         before.map(set);
         self.trace(done.is_err());
         done.map_err(|failure| self.failed(failure))
@@ -64,14 +64,14 @@ impl Operation {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((begun, schedule)) = started {
             let Origin { name, members, .. } = &self.origin;
-            super::trace(&self.lease.process, (*name, members), begun, self.number, &schedule, is_failed);
+            super::trace(&self.handle.process, (*name, members), begun, self.number, &schedule, is_failed);
         }
     }
 
     fn failed(&self, failure: Arc<Failure>) -> Error {
         let Origin { members, log, pair, .. } = &self.origin;
         log.warn(|| failure.to_string());
-        self.lease.process.with(|engine| match pair {
+        self.handle.process.with(|engine| match pair {
             Some(pair) => super::group::pair_failed(&failure, *pair, members, engine.control()),
             None => {
                 let notes = notes(&failure, members, engine.control());
@@ -122,7 +122,7 @@ impl Communicator {
         let (number, started) = self.start(call, input, output, keep)?;
         let origin =
             Origin { name: self.name, members: Arc::clone(&self.members), log: self.log.clone(), pair: None };
-        Ok(Operation { lease: Arc::clone(&self.lease), number, started: Mutex::new(started), origin })
+        Ok(Operation { handle: Arc::clone(&self.handle), number, started: Mutex::new(started), origin })
     }
 
     /// Starts to send to another rank, or to receive from it, under a tag: what is sent under a tag is received under the same one, in
@@ -149,7 +149,7 @@ impl Communicator {
         check_call(&call, 2)?;
         let begun = self.begins();
         let keep = self.process.in_flight(keep);
-        let (lease, number, schedule) =
+        let (handle, number, schedule) =
             self.start_pair(Pair { from, to, tag }, &call, At(data), Some(keep))?;
         self.process.wake();
         let origin = Origin {
@@ -159,7 +159,7 @@ impl Communicator {
             pair: Some([from, to]),
         };
         let started = Mutex::new(begun.map(|begun: Instant| (begun, schedule)));
-        Ok(Operation { lease, number, started, origin })
+        Ok(Operation { handle, number, started, origin })
     }
 }
 

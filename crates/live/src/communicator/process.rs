@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Failure, OperationId};
 
-use super::attendant::Attendant;
+use super::nic_thread::NicThread;
 use super::{Options, at_exit};
 use crate::Control;
-use crate::calls::Book;
-use crate::engine::{ContextId, Engine, Keep, Until, bare_status};
+use crate::calls::CallTrace;
+use crate::engine::{ContextId, Engine, KeepAlive, WaitLimit, bare_status};
 use crate::message::Trouble;
 use crate::rendezvous::Config;
 use crate::status::Server;
 use crate::thread;
 
 /// How long the thread waits for news before it looks whether it should end.
-const NEWS: Duration = Duration::from_millis(200);
+const NOTICE_POLL: Duration = Duration::from_millis(200);
 /// How long the end of a program waits for whoever has the engine: the thread has it for moments only.
-const AT_EXIT: Duration = Duration::from_millis(100);
+const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 /// Turns of the engine that the thread does before it lets others have it.
-const TURNS: usize = 64;
+const POLLS_PER_LOCK: usize = 64;
 /// How long a thread drives the engine in one go for a call that it waits for: after that it asks whether its program goes on.
-const DRIVE: Duration = Duration::from_millis(50);
+const DRIVE_MAX: Duration = Duration::from_millis(50);
 
 /// What the communicators of a process share.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Process {
     engine: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// The thread that keeps the NIC going.
-    attendant: Option<JoinHandle<()>>,
+    nic_thread: Option<JoinHandle<()>>,
     /// The socket at which this rank tells what it does, and its thread: a rank goes on without them.
     status: Option<(Arc<Server>, JoinHandle<()>)>,
     config: Config,
@@ -44,17 +44,17 @@ pub(super) struct Process {
 pub(super) struct Shared {
     engine: Mutex<Option<Engine>>,
     /// Who keeps the NIC going, where there is one.
-    attendant: Option<Attendant>,
+    nic_thread: Option<NicThread>,
     control: Arc<Control>,
     /// Threads that want the engine: the background thread steps back.
     wanted: AtomicUsize,
     /// Calls that were started, and may have to be carried on while the program computes.
     started: Arc<AtomicUsize>,
-    ends: AtomicBool,
+    is_stopping: AtomicBool,
     /// How long the others are waited for at the end.
     limit: Duration,
     /// What was called, where somebody wants to know.
-    book: Option<Book>,
+    call_trace: Option<CallTrace>,
     /// The process that it belongs to.
     pid: u32,
 }
@@ -64,19 +64,19 @@ impl Process {
         engine: Engine,
         config: &Config,
         options: &Options,
-        book: Option<Book>,
+        call_trace: Option<CallTrace>,
     ) -> std::io::Result<Self> {
         let control = Arc::clone(engine.control());
-        let attendant = Attendant::new(&engine)?;
+        let nic_thread = NicThread::new(&engine)?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(Some(engine)),
-            attendant,
+            nic_thread,
             control,
             wanted: AtomicUsize::new(0),
             started: Arc::default(),
-            ends: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             limit: options.limit,
-            book,
+            call_trace,
             pid: std::process::id(),
         });
         at_exit::remember(&shared);
@@ -86,17 +86,17 @@ impl Process {
         let mut process = Self {
             engine: shared,
             thread: Some(thread),
-            attendant: None,
+            nic_thread: None,
             status: None,
             config: config.clone(),
             options: options.clone(),
         };
-        if process.engine.attendant.is_some() {
+        if process.engine.nic_thread.is_some() {
             let own = Arc::clone(&process.engine);
-            let run = move || own.attendant.as_ref().map_or((), |attendant| attendant.run(&own));
+            let run = move || own.nic_thread.as_ref().map_or((), |nic_thread| nic_thread.run(&own));
             let thread = thread::spawn("railnet-nic", run);
             let thread = thread.inspect_err(|error| process.engine.control.refuse(local(config, error)))?;
-            process.attendant = Some(thread);
+            process.nic_thread = Some(thread);
         }
         process.status = serve_status(&process.engine);
         Ok(process)
@@ -108,8 +108,8 @@ impl Process {
     }
 
     /// Where calls are noted, if they are.
-    pub(super) fn book(&self) -> Option<&Book> {
-        self.engine.book.as_ref()
+    pub(super) fn call_trace(&self) -> Option<&CallTrace> {
+        self.engine.call_trace.as_ref()
     }
 
     /// What tells of ranks that are gone.
@@ -135,16 +135,16 @@ impl Process {
             }
         };
         let engine = guard.as_mut()?;
-        let Some(attendant) = &self.engine.attendant else { return Some(action(engine)) };
-        attendant.hand_over();
+        let Some(nic_thread) = &self.engine.nic_thread else { return Some(action(engine)) };
+        nic_thread.hand_over();
         let outcome = action(engine);
-        attendant.take_over(engine);
+        nic_thread.take_over(engine);
         Some(outcome)
     }
 
     /// How long a call of this thread may drive the engine in one go.
-    pub(super) fn until(&self) -> Until<'_> {
-        Until::new(&self.engine.wanted, DRIVE, false)
+    pub(super) fn until(&self) -> WaitLimit<'_> {
+        WaitLimit::new(&self.engine.wanted, DRIVE_MAX, false)
     }
 
     /// Drives the engine until an operation has ended, or for so long as a thread may; then it is `None`, and other threads have had
@@ -155,7 +155,7 @@ impl Process {
         operation: OperationId,
         resumes: bool,
     ) -> Option<Result<(), Arc<Failure>>> {
-        let until = Until::new(&self.engine.wanted, DRIVE, resumes);
+        let until = WaitLimit::new(&self.engine.wanted, DRIVE_MAX, resumes);
         let done = self.with(|engine| engine.wait(context, operation, &until));
         // A mutex is not fair: whoever waits for it is let in before this thread comes back.
         while done.is_none() && self.engine.wanted.load(Ordering::Relaxed) > 0 {
@@ -165,9 +165,9 @@ impl Process {
     }
 
     /// What is kept for a call that is about to be started, counted until the call has ended.
-    pub(super) fn in_flight(&self, keep: impl Any + Send) -> Keep {
+    pub(super) fn in_flight(&self, keep: impl Any + Send) -> KeepAlive {
         self.engine.started.fetch_add(1, Ordering::Relaxed);
-        Keep::new(InFlight { _keep: keep, started: Arc::clone(&self.engine.started) })
+        KeepAlive::new(InFlight { _keep: keep, started: Arc::clone(&self.engine.started) })
     }
 
     /// Wakes the thread that carries on what was started.
@@ -207,16 +207,16 @@ impl Shared {
     }
 
     fn run(&self) {
-        while !self.ends.load(Ordering::Relaxed) {
+        while !self.is_stopping.load(Ordering::Relaxed) {
             if self.started.load(Ordering::Relaxed) == 0 {
-                if self.control.wait_for_news(NEWS) {
-                    self.lock().as_mut().map(Engine::hear);
+                if self.control.wait_for_news(NOTICE_POLL) {
+                    self.lock().as_mut().map(Engine::poll_notices);
                     // Whoever drives the engine has taken the news; if nobody could, it is not lost.
                     std::thread::yield_now();
                 }
                 continue;
             }
-            let moved = self.wanted.load(Ordering::Relaxed) == 0 && self.turns();
+            let moved = self.wanted.load(Ordering::Relaxed) == 0 && self.poll_some();
             if !moved {
                 std::thread::yield_now();
             }
@@ -234,7 +234,7 @@ impl Shared {
         self.control.say_goodbye(self.limit);
     }
 
-    /// The program ends, and nobody has dropped this. A rank that ends in the middle of a call, with calls that nobody waited for or
+    /// The program is_stopping, and nobody has dropped this. A rank that is_stopping in the middle of a call, with calls that nobody waited for or
     /// because its program failed, has not finished, and the others shall know that.
     pub(super) fn end_at_exit(&self, is_success: bool) {
         // What was forked has none of the threads, and leaves nothing.
@@ -251,14 +251,14 @@ impl Shared {
             self.control.end();
         }
         self.with_if_free(Engine::finish_capture);
-        if let Some(book) = &self.book {
-            book.close();
+        if let Some(call_trace) = &self.call_trace {
+            call_trace.close();
         }
     }
 
     /// The engine, unless somebody else is in a call.
     fn lock_at_exit(&self) -> Option<MutexGuard<'_, Option<Engine>>> {
-        let deadline = Instant::now() + AT_EXIT;
+        let deadline = Instant::now() + EXIT_LOCK_TIMEOUT;
         loop {
             match self.engine.try_lock() {
                 Ok(guard) => return Some(guard),
@@ -270,35 +270,35 @@ impl Shared {
         }
     }
 
-    fn turns(&self) -> bool {
+    fn poll_some(&self) -> bool {
         let mut guard = self.lock();
         let Some(engine) = guard.as_mut() else { return false };
         let mut moved = false;
-        for _ in 0..TURNS {
+        for _ in 0..POLLS_PER_LOCK {
             if self.wanted.load(Ordering::Relaxed) > 0 || !engine.is_busy() {
                 break;
             }
-            if engine.turn(true) {
+            if engine.poll(true) {
                 moved = true;
-                engine.stir();
+                engine.reset_backoff();
             } else {
-                engine.rest();
+                engine.back_off();
             }
-            engine.watch_clock();
+            engine.check_timeouts();
         }
         moved
     }
 }
 
-/// What the other ranks are to hear of an error of this one's kernel.
+/// What the other ranks are to poll_notices of an error of this one's kernel.
 fn local(config: &Config, error: &std::io::Error) -> Trouble {
     crate::ReachError::from(std::io::Error::new(error.kind(), error.to_string())).trouble(config.rank.0)
 }
 
 /// Opens the socket at which a rank tells what it does (`railnet status`).
 fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
-    let (desk, job) =
-        shared.lock().as_ref().map(|engine| (Arc::clone(engine.desk()), engine.job().to_owned()))?;
+    let (status_board, job) =
+        shared.lock().as_ref().map(|engine| (Arc::clone(engine.status_board()), engine.job().to_owned()))?;
     let server = Arc::new(Server::open(shared.control.rank().0).ok()?);
     let (own, shared) = (Arc::clone(&server), Arc::clone(shared));
     let (asked, control) = (Arc::clone(&server), Arc::clone(&shared.control));
@@ -306,11 +306,11 @@ fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
     let run = move || {
         let make = || {
             shared.engine.try_lock().ok()?.as_mut().map(|engine| {
-                engine.watch_clock();
+                engine.check_timeouts();
                 engine.status()
             })
         };
-        own.run(&desk, &shared.control, make, || bare_status(&job, &shared.control));
+        own.run(&status_board, &shared.control, make, || bare_status(&job, &shared.control));
     };
     let thread = thread::spawn("railnet-status", run).ok()?;
     Some((server, thread))
@@ -323,17 +323,17 @@ impl Drop for Process {
             // It has nothing to say; a panic of its was printed.
             let _ = thread.join();
         }
-        self.engine.ends.store(true, Ordering::Relaxed);
+        self.engine.is_stopping.store(true, Ordering::Relaxed);
         self.engine.control.poke();
         // They have nothing to say; a panic of theirs was printed.
         self.thread.take().map(JoinHandle::join);
         if !std::thread::panicking() {
             self.engine.leave(self.engine.lock());
         }
-        if let Some(attendant) = &self.engine.attendant {
-            attendant.end();
+        if let Some(nic_thread) = &self.engine.nic_thread {
+            nic_thread.end();
         }
-        self.attendant.take().map(JoinHandle::join);
+        self.nic_thread.take().map(JoinHandle::join);
         drop(self.engine.lock().take());
     }
 }

@@ -8,9 +8,9 @@ use railnet_coll::machine::{
 use railnet_coll::{Buffer, Schedule};
 use railnet_core::Bytes;
 
+use super::batching::Batching;
 use super::conduits::Conduits;
-use super::context::{End, Submitted, Way};
-use super::pace::Pace;
+use super::context::{ConnectionEnd, Side, Submitted};
 use super::work::{self, At, Spot};
 use super::zero_copy;
 use crate::transport::limits::ZERO_COPY_MIN;
@@ -18,11 +18,11 @@ use crate::transport::{Arrival, PostedBuffer, StableSource, ZeroCopy};
 
 /// The parts of a communicator that work touches.
 pub(super) struct Worker<'a> {
-    pub(super) ends: &'a mut [End],
+    pub(super) ends: &'a mut [ConnectionEnd],
     pub(super) calls: &'a mut VecDeque<Submitted>,
     pub(super) done: &'a mut u64,
     pub(super) has_unsent: &'a mut bool,
-    pub(super) pace: &'a mut Pace,
+    pub(super) batching: &'a mut Batching,
     pub(super) unread: &'a mut Option<(ConnectionId, String)>,
     pub(super) spare: &'a mut Vec<u8>,
     pub(super) scratch: &'a mut Vec<u8>,
@@ -39,10 +39,10 @@ impl Worker<'_> {
     #[inline]
     pub(super) fn push(&mut self, is_over: bool) {
         let Some(connection) = self.unpushed.take() else { return };
-        if let End { way: Way::Send(end), .. } = &mut self.ends[connection.0 as usize] {
-            end.push(is_over && self.pace.is_stream());
+        if let ConnectionEnd { side: Side::Send(end), .. } = &mut self.ends[connection.0 as usize] {
+            end.push(is_over && self.batching.is_burst());
             *self.has_unsent |= end.has_unsent();
-            self.pace.is_holding |= end.is_holding();
+            self.batching.is_holding |= end.is_holding();
         }
     }
 }
@@ -52,19 +52,19 @@ impl Hands for Worker<'_> {
     #[inline(always)]
     fn look(&mut self, connection: ConnectionId) -> Look {
         self.push(false);
-        let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
+        let ConnectionEnd { side, closed: closed @ None, .. } = &mut self.ends[connection.0 as usize] else {
             return Look::Nothing;
         };
-        match way {
-            Way::Receive(end) => match end.arrived_inline() {
+        match side {
+            Side::Receive(end) => match end.arrived_inline() {
                 Ok(Arrival::Slice(mark)) => Look::Arrived(mark),
                 Ok(_) => Look::Nothing,
                 Err(error) => {
-                    *over = Some(error.to_string());
+                    *closed = Some(error.to_string());
                     Look::Nothing
                 }
             },
-            Way::Send(end) => match end.freed_inline() {
+            Side::Send(end) => match end.freed_inline() {
                 0 => Look::Nothing,
                 count => Look::Freed(count),
             },
@@ -73,8 +73,8 @@ impl Hands for Worker<'_> {
 
     #[inline]
     fn looks(&self, connection: ConnectionId) -> u32 {
-        match &self.ends[connection.0 as usize].way {
-            Way::Receive(end) if end.is_shared() => self.looks,
+        match &self.ends[connection.0 as usize].side {
+            Side::Receive(end) if end.is_shared() => self.looks,
             _ => 1,
         }
     }
@@ -83,7 +83,7 @@ impl Hands for Worker<'_> {
     #[inline]
     fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
         let length = landing.length.0 as usize;
-        let Way::Receive(end) = &mut self.ends[connection.0 as usize].way else { return };
+        let Side::Receive(end) = &mut self.ends[connection.0 as usize].side else { return };
         if !end.takes_posted() {
             return;
         }
@@ -109,18 +109,18 @@ impl Hands for Worker<'_> {
         let length = errand.length.0 as usize;
         let (from, sends) = match (errand.from, connections) {
             (Some(place), sends) => (at(place), sends),
-            (None, [first, sends @ ..]) => match &mut self.ends[first.0 as usize].way {
-                Way::Receive(end) if end.is_shared() => (At(end.data(0, length)), sends),
+            (None, [first, sends @ ..]) => match &mut self.ends[first.0 as usize].side {
+                Side::Receive(end) if end.is_shared() => (At(end.data(0, length)), sends),
                 _ => return false,
             },
             (None, []) => return false,
         };
-        let is_shared = |connection: &ConnectionId| matches!(&self.ends[connection.0 as usize].way, Way::Send(end) if end.is_shared());
+        let is_shared = |connection: &ConnectionId| matches!(&self.ends[connection.0 as usize].side, Side::Send(end) if end.is_shared());
         if !sends.iter().all(is_shared) {
             return false;
         }
         for connection in sends {
-            if let Way::Send(end) = &mut self.ends[connection.0 as usize].way {
+            if let Side::Send(end) = &mut self.ends[connection.0 as usize].side {
                 // SAFETY: the slice that is sent and its place are so many bytes that nobody else uses now, as in `work`.
                 unsafe { from.copy_to(At(end.data(0, length)), length) };
                 end.publish_inline(length, mark);
@@ -131,7 +131,7 @@ impl Hands for Worker<'_> {
             unsafe { from.copy_to(at(place), length) };
         }
         if errand.from.is_none()
-            && let Way::Receive(end) = &mut self.ends[connections[0].0 as usize].way
+            && let Side::Receive(end) = &mut self.ends[connections[0].0 as usize].side
         {
             end.release(None);
         }
@@ -167,8 +167,8 @@ impl Hands for Worker<'_> {
             Place::Buffer(Buffer::Input, first) => own(*input, first, false),
             Place::Buffer(Buffer::Output, first) => own(*output, first, work::is_large(call, ranks, length)),
             Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
-            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
-                Way::Send(end)
+            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].side {
+                Side::Send(end)
                     if let Some(at) = result
                         && end.zero_copy() == ZeroCopy::ByKernel =>
                 {
@@ -176,11 +176,11 @@ impl Hands for Worker<'_> {
                     end.send_from(slot, unsafe { StableSource::new(at.0) }, length);
                     Spot { at, is_streamed: false }
                 }
-                Way::Send(end) => {
+                Side::Send(end) => {
                     let is_streamed = end.is_streamed();
                     Spot { at: At(end.data(slot, length)), is_streamed }
                 }
-                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
+                Side::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
             },
         };
         // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
@@ -197,7 +197,7 @@ impl Hands for Worker<'_> {
         if self.unpushed.is_some_and(|connection| connection != filled.connection) {
             self.push(true);
         }
-        if let End { way: Way::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
+        if let ConnectionEnd { side: Side::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
             if end.publish(filled, self.conduits.nic()) {
                 self.unpushed = Some(filled.connection);
             } else {
@@ -208,7 +208,7 @@ impl Hands for Worker<'_> {
 
     #[inline(always)]
     fn emptied(&mut self, connection: ConnectionId) {
-        if let End { way: Way::Receive(end), .. } = &mut self.ends[connection.0 as usize] {
+        if let ConnectionEnd { side: Side::Receive(end), .. } = &mut self.ends[connection.0 as usize] {
             end.release(self.conduits.nic());
         }
     }

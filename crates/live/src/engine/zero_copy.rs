@@ -1,6 +1,6 @@
 //! Zero-copy: data is sent from the caller's buffer and received in the caller's buffer, without slots.
 //!
-//! Data goes from buffer to buffer in one copy. The sender's call is over only when the receiver, or the kernel, has read it, so
+//! Data goes from buffer to buffer in one copy. The sender's call is closed only when the receiver, or the kernel, has read it, so
 //! this is for blocking calls whose source buffers are stable: nothing writes to them before the data has arrived
 //! ([`Work::kept`]).
 #![expect(unsafe_code, reason = "buffers of callers are reached through pointers")]
@@ -10,7 +10,7 @@ use std::io;
 use railnet_coll::machine::{Place, Work};
 use railnet_coll::{Buffer, Call, Collective, Schedule};
 
-use super::context::{End, Submitted, Way};
+use super::context::{ConnectionEnd, Side, Submitted};
 use super::work::{self, At, Spot};
 use crate::shared_memory::PeerBuffer;
 use crate::transport::limits::{ZERO_COPY_MIN, ZERO_COPY_MIN_NEAR, is_zero_copy};
@@ -18,8 +18,8 @@ use crate::transport::{StableSource, ZeroCopy};
 
 /// Whether the oldest slice is in its posted receive buffer, which is in the output.
 #[inline]
-fn is_in_posted(way: &Way) -> bool {
-    matches!(way, Way::Receive(end) if end.is_in_posted())
+fn is_in_posted(side: &Side) -> bool {
+    matches!(side, Side::Receive(end) if end.is_in_posted())
 }
 
 /// Where the data of a work item is.
@@ -28,12 +28,12 @@ enum Source {
     Posted,
     /// In a buffer of the call, and stable.
     Stable(At),
-    /// In the sender's memory, and the connection over which it was announced.
+    /// In the sender's memory, and the connection closed which it was announced.
     Foreign(PeerBuffer, usize),
 }
 
 /// Executes a work item of which some data need not go through slots. `false` if there is none of that; an error has the number of
-/// the connection over which data did not arrive.
+/// the connection closed which data did not arrive.
 ///
 /// # Safety
 /// As for [`super::work::execute`].
@@ -42,7 +42,7 @@ pub(super) unsafe fn execute(
     schedule: &Schedule,
     ranks: u32,
     submitted: &Submitted,
-    ends: &mut [End],
+    ends: &mut [ConnectionEnd],
     spare: &mut Vec<u8>,
     scratch: At,
 ) -> Result<bool, (u32, io::Error)> {
@@ -53,34 +53,34 @@ pub(super) unsafe fn execute(
     }
     let [source] = &work.sources[..] else { return Ok(false) };
     let is_posted =
-        matches!(source, Place::Slot(connection, _) if is_in_posted(&ends[connection.0 as usize].way));
+        matches!(source, Place::Slot(connection, _) if is_in_posted(&ends[connection.0 as usize].side));
     let stable = work.kept(schedule);
     let source = match *source {
         Place::Slot(..) if is_posted => Source::Posted,
         Place::Buffer(..) if stable != Some(*source) => return Ok(false),
         Place::Buffer(buffer, first) => Source::Stable(submitted.at(call, buffer, first, scratch)),
-        Place::Slot(connection, _) => match &mut ends[connection.0 as usize].way {
-            Way::Receive(end) => match end.foreign() {
+        Place::Slot(connection, _) => match &mut ends[connection.0 as usize].side {
+            Side::Receive(end) => match end.foreign() {
                 Some(foreign) => Source::Foreign(foreign, connection.0 as usize),
                 None => return Ok(false),
             },
-            Way::Send(_) => return Ok(false),
+            Side::Send(_) => return Ok(false),
         },
     };
     let is_zero_copy = submitted.keep.is_none() && is_zero_copy(call, ranks);
     // Non-temporal stores are better for an AlltoAll of that size; for an AllGather it depends on the load of the host.
     let is_large = work::is_large(call, ranks, length) && call.collective == Collective::AllToAll;
     let is_fit = ranks > 2 || call.bytes(ranks).0 > ZERO_COPY_MIN_NEAR && !is_large;
-    let may_send_from = |way: &Way| match way {
-        Way::Send(end) => match end.zero_copy() {
+    let may_send_from = |side: &Side| match side {
+        Side::Send(end) => match end.zero_copy() {
             ZeroCopy::No => false,
             ZeroCopy::ByKernel => submitted.keep.is_none(),
             ZeroCopy::ByReceiver { is_distant } => is_zero_copy && (is_distant || is_fit),
         },
-        Way::Receive(_) => false,
+        Side::Receive(_) => false,
     };
     let can_send_from = |place: &Place| match place {
-        Place::Slot(connection, _) => may_send_from(&ends[connection.0 as usize].way),
+        Place::Slot(connection, _) => may_send_from(&ends[connection.0 as usize].side),
         Place::Buffer(..) => false,
     };
     let is_foreign = matches!(source, Source::Foreign(..));
@@ -112,7 +112,7 @@ pub(super) unsafe fn execute(
             let wrong = |error| (connection as u32, error);
             // SAFETY: it is an operand of the work, or `spare`, which is long enough.
             unsafe { foreign.process.read(foreign.address, into.0, length) }.map_err(wrong)?;
-            if let Way::Receive(end) = &ends[connection].way
+            if let Side::Receive(end) = &ends[connection].side
                 && !end.is_still_stable(length)
             {
                 return Err(wrong(io::Error::other("the sender has given up and taken its data back")));
@@ -129,11 +129,11 @@ pub(super) unsafe fn execute(
                 unsafe { to.take(from, 0, length) };
             }
             Place::Slot(connection, slot) => {
-                let way = &mut ends[connection.0 as usize].way;
-                let is_sent_from = is_stable && may_send_from(way);
-                let Way::Send(end) = way else { continue };
+                let side = &mut ends[connection.0 as usize].side;
+                let is_sent_from = is_stable && may_send_from(side);
+                let Side::Send(end) = side else { continue };
                 if is_sent_from {
-                    // SAFETY: a call is over only when all that it sent is with the kernel or the receiver, and until then its
+                    // SAFETY: a call is closed only when all that it sent is with the kernel or the receiver, and until then its
                     // buffers do not change where they are sent from, as its schedule says. If it fails, its ends are closed first.
                     end.send_from(slot, unsafe { StableSource::new(from.0) }, length);
                 } else {

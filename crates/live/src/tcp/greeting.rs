@@ -1,11 +1,11 @@
-//! What a stream begins with: its name, and a proof that it belongs to the job. No secret travels.
+//! The beginning of a stream: the name of its connection, and a proof that it belongs to the job. No secret travels.
 //!
 //! ```text
 //!   dialer ── magic, nonce, name, proof ──▶ acceptor      proof: HMAC over the acceptor's token, the nonce and the name
 //! ```
 //!
 //! The acceptor need not be ready: the proof needs no challenge, because a token is of one process and one rendezvous, and a
-//! nonce is taken once. Who listens learns neither secret nor keys, and what was overheard opens no stream.
+//! nonce is accepted once. An eavesdropper learns neither secret nor keys, and a replayed greeting opens no stream.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
@@ -24,12 +24,12 @@ const PROOF: std::ops::Range<usize> = 40..72;
 /// Bytes of a greeting.
 pub(super) const LENGTH: usize = PROOF.end;
 
-/// How long an unauthenticated peer may take for its greeting.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Unauthenticated peers at once; of more, the oldest is closed.
+/// The timeout of a greeting.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most unauthenticated streams at a time; beyond that, the oldest is closed.
 pub(super) const UNAUTHENTICATED_MAX: usize = 256;
 
-/// A greeting for the process of this token, and the codes of what follows it.
+/// Makes a greeting for the process of this token, and the MACs of what follows it.
 pub(super) fn write(
     secret: &Secret,
     token: &Token,
@@ -46,13 +46,13 @@ pub(super) fn write(
     Ok((bytes, Seals { send, receive }))
 }
 
-/// The codes of both directions, the dialer's first.
+/// The MACs of both directions, the dialer's first.
 fn seals(secret: &Secret, token: &Token, greeting: &[u8; LENGTH]) -> [Seal; 2] {
     [&b"railnet stream forward"[..], b"railnet stream back   "]
         .map(|purpose| Seal::new(&secret.key_of(purpose, &[token, &greeting[NONCE], &greeting[NAME]])))
 }
 
-/// A stream whose greeting is not complete.
+/// A stream whose greeting is incomplete.
 #[derive(Debug)]
 pub(super) struct Fresh {
     stream: TcpStream,
@@ -60,22 +60,22 @@ pub(super) struct Fresh {
     since: Instant,
 }
 
-/// What has become of it.
+/// What became of a greeting.
 pub(super) enum Greeted {
-    /// There is more to come.
+    /// It is incomplete.
     Waits(Fresh),
-    /// It belongs to the job.
+    /// It is right: the stream belongs to the job.
     Belongs(ConnectionName, TcpStream, Seals),
-    /// It does not, or it came too late.
+    /// It is wrong, or too late.
     Closed,
 }
 
-/// What an acceptor holds greetings against.
+/// Checks greetings.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) secret: Secret,
     pub(super) token: Token,
-    /// Nonces of streams that were taken.
+    /// Nonces of streams that were accepted.
     nonces: BTreeSet<[u8; 16]>,
 }
 
@@ -84,7 +84,7 @@ impl Acceptor {
         Self { secret, token, nonces: BTreeSet::new() }
     }
 
-    /// Reads on.
+    /// Reads more of a greeting.
     pub(super) fn greet(&mut self, mut fresh: Fresh) -> Greeted {
         let mut buffer = [0; LENGTH];
         let missing = &mut buffer[..LENGTH - fresh.bytes.len()];
@@ -96,7 +96,7 @@ impl Acceptor {
         }
         let is_ours = fresh.bytes.iter().zip(&MAGIC).all(|(found, expected)| found == expected);
         let Some(bytes) = fresh.bytes.first_chunk::<LENGTH>() else {
-            return match is_ours && fresh.since.elapsed() < PATIENCE {
+            return match is_ours && fresh.since.elapsed() < GREETING_TIMEOUT {
                 true => Greeted::Waits(fresh),
                 false => Greeted::Closed,
             };

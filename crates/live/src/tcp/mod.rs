@@ -1,8 +1,8 @@
-//! TCP between ranks: a stream for each connection of the schedules, in one direction.
+//! TCP between ranks: one stream for each connection of a schedule, in one direction.
 //!
-//! The receiver reads a stream only as far as it has slots, and the kernel holds the sender back when its buffers are
-//! full: nothing has to be asked for or given back. Whoever connects begins with a greeting that names the connection
-//! and proves that it belongs to the job; streams that begin otherwise are closed and counted.
+//! Flow control is the kernel's: the receiver reads a stream only as far as it has slots, and full socket buffers hold the
+//! sender back, so that there are no credits. The side that connects begins with a greeting that names the connection and
+//! proves that it belongs to the job; streams that begin otherwise are closed and counted.
 
 mod greeting;
 mod header;
@@ -23,13 +23,13 @@ use crate::socket;
 use crate::transport::ConnectionName;
 use greeting::{Acceptor, Fresh, Greeted, UNAUTHENTICATED_MAX};
 
-/// What tells a process of one rendezvous from all others. It is no secret.
+/// Tells a process of one rendezvous from all others. It is no secret.
 pub(crate) type Token = [u8; 16];
 
-/// How long one address of a peer is tried.
+/// The timeout of connecting to one address of a peer.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Where a rank takes streams.
+/// The listener of a rank, and what it needs to connect to others.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     acceptor: Acceptor,
@@ -37,11 +37,11 @@ pub(crate) struct Tcp {
     peers: BTreeMap<u32, Peer>,
     /// Whether ranks of this host share cores.
     shares_cores: bool,
-    /// Streams whose greeting is not complete.
+    /// Streams whose greeting is incomplete.
     fresh: Vec<Fresh>,
-    /// Streams that nobody here has asked for yet.
+    /// Accepted streams that no receiver has asked for yet.
     known: BTreeMap<ConnectionName, Stream>,
-    /// Streams that were closed because they did not belong here.
+    /// Streams of unauthenticated peers that were closed.
     refused: u64,
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct Peer {
     pub(crate) token: Token,
     /// Whether it is on this host.
     pub(crate) is_here: bool,
-    /// Whether what goes between it and this rank carries codes.
+    /// Whether data to and from it is authenticated.
     pub(crate) is_sealed: bool,
 }
 
-/// A stream that belongs to the job, and the codes of what goes along it, where it carries any.
+/// An authenticated stream, and the MACs of its data if it carries any.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) stream: TcpStream,
@@ -79,7 +79,7 @@ impl Tcp {
         })
     }
 
-    /// The port it listens at.
+    /// The port of the listener.
     pub(crate) fn port(&self) -> io::Result<u16> {
         Ok(self.listener.local_addr()?.port())
     }
@@ -88,7 +88,7 @@ impl Tcp {
         (self.peers, self.shares_cores) = (peers, shares_cores);
     }
 
-    /// A stream to a rank, at the beginning of which stands this name.
+    /// Connects to a rank, and sends the greeting with this name.
     pub(crate) fn dial(&self, to: u32, name: ConnectionName) -> io::Result<Stream> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?;
         let mut stream = connect(&peer.addresses, peer.is_here)?;
@@ -97,13 +97,13 @@ impl Tcp {
         Ok(Stream { stream, seals: peer.is_sealed.then_some(seals) })
     }
 
-    /// The stream of this name, once it has come.
+    /// The stream of this name, once it was accepted.
     pub(crate) fn take(&mut self, name: ConnectionName) -> io::Result<Option<Stream>> {
         self.poll_accept()?;
         Ok(self.known.remove(&name))
     }
 
-    /// Takes streams that wait, and reads the greetings of those that have not said theirs.
+    /// Accepts pending connections, and reads greetings that are incomplete.
     pub(crate) fn poll_accept(&mut self) -> io::Result<()> {
         loop {
             match self.listener.accept() {
@@ -116,7 +116,7 @@ impl Tcp {
                     self.fresh.push(Fresh::new(stream));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Somebody hung up before it was answered.
+                // The peer hung up before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -137,11 +137,11 @@ impl Tcp {
     }
 }
 
-/// A listener at a port that the system chooses, at an address or at all of them.
+/// A listener at an ephemeral port, at an address or at all of them.
 pub(crate) fn listener(bind: Option<IpAddr>) -> io::Result<TcpListener> {
     match bind {
         Some(address) => TcpListener::bind((address, 0)),
-        // A machine without IPv6 has IPv4.
+        // A host without IPv6 has IPv4.
         None => TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")),
     }
 }
@@ -201,7 +201,7 @@ mod tests {
         ranks
     }
 
-    /// Has a rank take what comes until that is so.
+    /// Accepts until the condition holds.
     fn until(rank: &mut Tcp, what: &str, is_so: impl Fn(&Tcp) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !is_so(rank) {
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_greeting_that_was_overheard_opens_no_stream() {
         let [mut acceptor, dialer] = ranks(b"apple");
-        // What goes to the acceptor, word for word.
+        // Every byte that goes to the acceptor.
         let (overheard, _) = greeting::write(&dialer.acceptor.secret, &[0; 16], &NAME).unwrap();
         let address = acceptor.listener.local_addr().unwrap();
         let send = |bytes: &[u8]| TcpStream::connect(address).unwrap().write_all(bytes).unwrap();
@@ -222,7 +222,7 @@ mod tests {
         until(&mut acceptor, "the stream", |rank| rank.known.contains_key(&NAME));
         acceptor.known.clear();
         send(&overheard);
-        // One of another rendezvous, one changed, one of another secret, garbage, and nothing at all.
+        // One of another rendezvous, a changed one, one of another secret, garbage, and nothing at all.
         let (elsewhere, _) = greeting::write(&Secret::new(b"apple"), &[9; 16], &NAME).unwrap();
         let mut changed = greeting::write(&Secret::new(b"apple"), &[0; 16], &NAME).unwrap().0;
         changed[24] ^= 1;

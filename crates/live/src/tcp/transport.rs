@@ -51,17 +51,17 @@ impl SliceSender for Sender {
 
     #[inline]
     fn freed(&mut self, _: Option<&mut Rdma>) -> io::Result<(u64, Option<Mark>)> {
-        Ok((if self.is_waiting() { self.flush()? } else { self.gone() }, None))
+        Ok((if self.has_unsent() { self.flush()? } else { self.handed_over() }, None))
     }
 
     #[inline]
     fn freed_inline(&mut self) -> u64 {
-        self.gone()
+        self.handed_over()
     }
 
     #[inline]
     fn has_unsent(&self) -> bool {
-        self.is_waiting()
+        Self::has_unsent(self)
     }
 
     #[inline]
@@ -70,7 +70,7 @@ impl SliceSender for Sender {
     }
 
     fn send_from(&mut self, slot: u32, source: StableSource, _: usize) {
-        self.lend(slot, source);
+        self.send_from(slot, source);
     }
 
     #[inline]
@@ -93,7 +93,7 @@ impl SliceSender for Sender {
     }
 
     fn writable_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.is_waiting().then(|| self.as_fd())
+        self.has_unsent().then(|| self.as_fd())
     }
 
     /// What was sent is with the kernel.

@@ -19,7 +19,7 @@ use super::{Element, Error, element};
 use crate::memory::Buffer;
 use crate::rdma::window::Signals;
 use crate::shared_memory::peer_process::PeerProcess;
-use crate::tcp::window::{Link, Service};
+use crate::tcp::window::{Link, ServiceThread};
 use owner::Owner;
 use staging::Staging;
 
@@ -63,8 +63,8 @@ pub struct Window<'a, T: Element> {
     is_written_from_outside: bool,
     /// Elements of each rank's part.
     lengths: Vec<usize>,
-    roads: Vec<Road>,
-    service: Option<Service>,
+    routes: Vec<Route>,
+    service: Option<ServiceThread>,
     staging: Option<Mutex<Staging>>,
     /// Signals of each rank that waits have used up.
     used: Mutex<Vec<u64>>,
@@ -73,7 +73,7 @@ pub struct Window<'a, T: Element> {
 
 /// What leads to the part of a rank.
 #[derive(Debug)]
-enum Road {
+enum Route {
     /// It is this process's, or mapped into it.
     Memory(Buffer, Signals),
     /// It is memory that the target's program had already: the kernel copies to and from it, at this address.
@@ -188,8 +188,8 @@ impl<T: Element> Window<'_, T> {
             None => None,
         };
         self.check_there(what, target)?;
-        match &self.roads[target] {
-            Road::Memory(memory, counts) => {
+        match &self.routes[target] {
+            Route::Memory(memory, counts) => {
                 if let Some((offset, data)) = data {
                     memory.write(offset, data);
                 }
@@ -198,7 +198,7 @@ impl<T: Element> Window<'_, T> {
                 }
                 Ok(())
             }
-            Road::PeerProcess(process, address, counts) => {
+            Route::PeerProcess(process, address, counts) => {
                 if let Some((offset, data)) = data {
                     let written = process.write(address + offset as u64, data);
                     written.map_err(|error| self.out_of_reach(what, target, &error))?;
@@ -208,11 +208,11 @@ impl<T: Element> Window<'_, T> {
                 }
                 Ok(())
             }
-            Road::Tcp(link) => self.over_tcp(what, target, link, |link, pause| match data {
+            Route::Tcp(link) => self.over_tcp(what, target, link, |link, pause| match data {
                 Some((offset, data)) => link.put(offset, data, signals, pause),
                 None => link.signal(pause),
             }),
-            Road::Nic => self.put_by_nic(what, rank, data, signals),
+            Route::Nic => self.put_by_nic(what, rank, data, signals),
         }
     }
 
@@ -222,30 +222,30 @@ impl<T: Element> Window<'_, T> {
         self.check(target, offset, out.len())?;
         self.check_there("get", target)?;
         let offset = offset * size_of::<T>();
-        match &self.roads[target] {
-            Road::Memory(memory, _) => {
+        match &self.routes[target] {
+            Route::Memory(memory, _) => {
                 memory.read(offset, element::bytes_mut(out));
                 Ok(())
             }
-            Road::PeerProcess(process, address, _) => {
+            Route::PeerProcess(process, address, _) => {
                 let read = process.read_to(address + offset as u64, element::bytes_mut(out));
                 read.map_err(|error| self.out_of_reach("get", target, &error))
             }
-            Road::Tcp(link) => {
+            Route::Tcp(link) => {
                 let out = element::bytes_mut(out);
                 self.over_tcp("get", target, link, |link, pause| link.get(offset, out, pause))
             }
-            Road::Nic => self.get_by_nic(rank, offset, element::bytes_mut(out)),
+            Route::Nic => self.get_by_nic(rank, offset, element::bytes_mut(out)),
         }
     }
 
     /// Returns when all that this rank has put and signalled so far is at its targets.
     pub fn flush(&self) -> Result<(), Error> {
-        for (target, road) in self.roads.iter().enumerate() {
-            match road {
-                Road::Memory(..) | Road::PeerProcess(..) => self.check_there("flush", target)?,
-                Road::Tcp(link) => self.over_tcp("flush", target, link, |link, pause| link.flush(pause))?,
-                Road::Nic => {}
+        for (target, route) in self.routes.iter().enumerate() {
+            match route {
+                Route::Memory(..) | Route::PeerProcess(..) => self.check_there("flush", target)?,
+                Route::Tcp(link) => self.over_tcp("flush", target, link, |link, pause| link.flush(pause))?,
+                Route::Nic => {}
             }
         }
         self.flush_nic()
@@ -315,7 +315,7 @@ impl<T: Element> Window<'_, T> {
     /// How puts to a rank get there.
     pub fn path(&self, target: usize) -> Result<WindowPath, Error> {
         let target = self.communicator.named(target)?.0 as usize;
-        Ok(self.roads[target].path())
+        Ok(self.routes[target].path())
     }
 
     fn count(&self, from: usize) -> u64 {
@@ -333,7 +333,7 @@ impl<T: Element> Window<'_, T> {
     pub fn into_vec(mut self) -> Result<Vec<T>, Error> {
         self.finish()?;
         // Nothing else has the memory now.
-        self.roads.clear();
+        self.routes.clear();
         let memory = std::mem::replace(&mut self.memory, Buffer::new(0));
         if memory.is_vector() {
             return Ok(memory
@@ -373,7 +373,7 @@ impl<T: Element> Window<'_, T> {
     }
 }
 
-impl Road {
+impl Route {
     fn path(&self) -> WindowPath {
         match self {
             Self::Memory(..) => WindowPath::SharedMemory,

@@ -14,7 +14,7 @@ use railnet_core::DataType;
 
 use super::owner::Owner;
 use super::staging::Staging;
-use super::{Error, Road, Window, WindowPath};
+use super::{Error, Route, Window, WindowPath};
 use crate::communicator::{Communicator, Element, derived};
 use crate::conduit::Conduit;
 use crate::memory::Buffer;
@@ -26,7 +26,7 @@ use crate::shared_memory::fd_passing::{self, FdServer, Token};
 use crate::shared_memory::peer_process::PeerProcess;
 use crate::shared_memory::segment::Segment;
 use crate::tcp::Stream;
-use crate::tcp::window::{Link, Service};
+use crate::tcp::window::{Link, ServiceThread};
 use crate::thread::Reserved;
 use crate::transport::ConnectionName;
 
@@ -137,7 +137,7 @@ impl Communicator {
     /// The same with memory that is not a vector, such as a mapped file or what another library allocated.
     ///
     /// # Safety
-    /// The memory holds `length` elements. Until [`Window::close`] has returned without an error nobody reads or writes them but
+    /// The memory holds `length` elements. WaitLimit [`Window::close`] has returned without an error nobody reads or writes them but
     /// through the window, and the memory is not freed; if it is never closed, for as long as processes of other ranks live.
     #[expect(unsafe_code, reason = "who has the memory promises to leave it alone")]
     pub unsafe fn register_raw<T: Element>(
@@ -185,7 +185,7 @@ impl Communicator {
         let card = Card { is_ready: true, count, dtype, given_at, probe_at, token, nic };
         let name = derived(self.name, [WINDOWS, number]);
         fd_passing::check_spare()?;
-        Ok((card, Prepared { name, memory, length, signals, segment, handover, staging, roads: Vec::new() }))
+        Ok((card, Prepared { name, memory, length, signals, segment, handover, staging, routes: Vec::new() }))
     }
 
     /// What a rank says that cannot take part: as long as what others say.
@@ -231,30 +231,30 @@ impl Communicator {
             return Err(io::Error::other(text));
         }
         let limit = self.process.origin().1.limit;
-        let Prepared { handover, segment, roads, name, memory, signals, .. } = prepared;
+        let Prepared { handover, segment, routes, name, memory, signals, .. } = prepared;
         let stop = Arc::new(AtomicBool::new(false));
         let server = handover.take().map(|(counter, thread)| {
             let (segment, stop) = (Arc::clone(segment), Arc::clone(&stop));
             thread.start(move || _ = counter.serve(&[segment.as_fd(), segment.as_fd()], &stop))
         });
         for (rank, card) in cards.iter().enumerate() {
-            let road = match self.conduit(rank) {
-                _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
+            let route = match self.conduit(rank) {
+                _ if rank == self.rank() => Ok(Route::Memory(memory.clone(), signals.clone())),
                 Conduit::SharedMemory => fd_passing::fetch(&card.token, limit)
                     .and_then(|(file, _)| Segment::open(file))
                     .and_then(|segment| self.road_on_host::<T>(*name, rank, card, segment)),
-                Conduit::Tcp => self.dial(*name, rank).map(|link| Road::Tcp(Mutex::new(link))),
-                Conduit::Roce => Ok(Road::Nic),
+                Conduit::Tcp => self.dial(*name, rank).map(|link| Route::Tcp(Mutex::new(link))),
+                Conduit::Roce => Ok(Route::Nic),
             };
-            roads.push(road);
+            routes.push(route);
         }
         if let Err(error) = fd_passing::check_spare() {
-            roads.push(Err(error));
+            routes.push(Err(error));
         }
-        if let Some(road) = roads.iter().position(Result::is_err) {
+        if let Some(route) = routes.iter().position(Result::is_err) {
             // What it has is given back, so that it can answer others.
-            let error = roads.swap_remove(road);
-            *roads = vec![error];
+            let error = routes.swap_remove(route);
+            *routes = vec![error];
         }
         // Others fetch this rank's memory until all have said that they have what they need.
         let all = self.barrier();
@@ -262,8 +262,8 @@ impl Communicator {
         let joined = server.map_or(Ok(()), JoinHandle::join);
         joined.map_err(|_| io::Error::other("handing over memory failed"))?;
         all.map_err(io::Error::other)?;
-        match roads.iter_mut().find(|road| road.is_err()) {
-            Some(road) => Err(std::mem::replace(road, Ok(Road::Nic)).expect_err("it was found to be one")),
+        match routes.iter_mut().find(|route| route.is_err()) {
+            Some(route) => Err(std::mem::replace(route, Ok(Route::Nic)).expect_err("it was found to be one")),
             None => Ok(()),
         }
     }
@@ -275,25 +275,25 @@ impl Communicator {
         rank: usize,
         card: &Card,
         segment: Segment,
-    ) -> io::Result<Road> {
+    ) -> io::Result<Route> {
         let memory = Buffer::mapped(Arc::new(segment));
         if card.given_at == 0 {
             let start = signals_after(card.count as usize * size_of::<T>());
-            return Ok(Road::Memory(memory.clone(), Signals { memory, start }));
+            return Ok(Route::Memory(memory.clone(), Signals { memory, start }));
         }
         let is_allowed = self.process.origin().1.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
         let process = self.process.control().members()[self.members[rank] as usize].pid;
         let found =
             is_allowed.then(|| PeerProcess::find(process, card.probe_at, known_by(&card.token))).flatten();
         match found {
-            Some(process) => Ok(Road::PeerProcess(process, card.given_at, Signals { memory, start: 0 })),
-            None => self.dial(name, rank).map(|link| Road::Tcp(Mutex::new(link))),
+            Some(process) => Ok(Route::PeerProcess(process, card.given_at, Signals { memory, start: 0 })),
+            None => self.dial(name, rank).map(|link| Route::Tcp(Mutex::new(link))),
         }
     }
 
     /// What leads from each rank to each, by the rank it leads from.
-    fn exchange_paths(&self, roads: &[Road]) -> Result<Vec<u8>, Error> {
-        let own: Vec<u8> = roads.iter().map(|road| road.path() as u8).collect();
+    fn exchange_paths(&self, routes: &[Route]) -> Result<Vec<u8>, Error> {
+        let own: Vec<u8> = routes.iter().map(|route| route.path() as u8).collect();
         let mut all = vec![0; own.len() * self.size()];
         self.all_gather(&own, &mut all)?;
         Ok(all)
@@ -370,9 +370,9 @@ impl<'a, T: Element> Window<'a, T> {
     /// The last steps, when all have found their ways.
     fn open(owner: Owner<'a>, number: u64, prepared: Prepared, cards: &[Card]) -> Result<Self, Error> {
         let communicator = &*owner;
-        let Prepared { name, memory, length, signals, staging, roads, .. } = prepared;
-        let roads: Vec<Road> = roads.into_iter().flatten().collect();
-        let paths = communicator.exchange_paths(&roads)?;
+        let Prepared { name, memory, length, signals, staging, routes, .. } = prepared;
+        let routes: Vec<Route> = routes.into_iter().flatten().collect();
+        let paths = communicator.exchange_paths(&routes)?;
         let reaches = |rank: usize, path: WindowPath| {
             paths[rank * communicator.size() + communicator.rank()] == path as u8
         };
@@ -383,14 +383,16 @@ impl<'a, T: Element> Window<'a, T> {
         let is_written_from_outside =
             (0..communicator.size()).any(|rank| reaches(rank, WindowPath::ProcessMemory));
         communicator.log.info(|| {
-            let paths: BTreeSet<WindowPath> = roads.iter().map(Road::path).collect();
+            let paths: BTreeSet<WindowPath> = routes.iter().map(Route::path).collect();
             let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
             format!("window #{number}: {}", paths.join(", "))
         });
         let failed = |error: io::Error| Error::from(crate::ReachError::from(error));
         let service = match streams.is_empty() {
             true => None,
-            false => Some(Service::open(memory.clone(), length, signals.clone(), streams).map_err(failed)?),
+            false => {
+                Some(ServiceThread::open(memory.clone(), length, signals.clone(), streams).map_err(failed)?)
+            }
         };
         if let Some(staging) = &staging {
             let cards: Vec<WindowCard> = cards.iter().filter_map(|card| card.nic.clone()).collect();
@@ -409,7 +411,7 @@ impl<'a, T: Element> Window<'a, T> {
             is_written_from_outside,
             used: Mutex::new(vec![0; lengths.len()]),
             lengths,
-            roads,
+            routes,
             service,
             staging: staging.map(Mutex::new),
             _elements: PhantomData,
@@ -490,5 +492,5 @@ struct Prepared {
     /// Where others fetch its memory, and the thread that hands it over.
     handover: Option<(FdServer, Reserved)>,
     staging: Option<Staging>,
-    roads: Vec<io::Result<Road>>,
+    routes: Vec<io::Result<Route>>,
 }

@@ -9,11 +9,11 @@ use railnet_core::Rank;
 use super::{Error, Window, lock, setup};
 use crate::communicator::{Element, notes_on};
 use crate::control::Absence;
-use crate::engine::{Engine, Idle, Next, SLEEP};
-use crate::tcp::window::{Desk, Link, Pause};
+use crate::engine::{BLOCK_MAX, Backoff, Engine, Step};
+use crate::tcp::window::{Backoff as LinkBackoff, Link, RmaService};
 
 /// How long after a connection broke, or a rank left, the reason may take to be known.
-const FAREWELL: Duration = Duration::from_millis(500);
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// Why a link stopped.
 pub(super) enum Stopped {
@@ -29,28 +29,28 @@ impl From<io::Error> for Stopped {
 
 /// A wait: what was done so far.
 struct Wait {
-    idle: Idle,
+    backoff: Backoff,
     began: Instant,
     /// When something last happened.
     moved: Instant,
 }
 
-/// Looks after a desk as long as it lives.
-struct Served<'a>(Option<&'a Desk>);
+/// Looks after a status_board as long as it lives.
+struct ServingGuard<'a>(Option<&'a RmaService>);
 
-impl<'a> Served<'a> {
-    fn new(desk: Option<&'a Desk>) -> Self {
-        if let Some(desk) = desk {
-            desk.enter();
+impl<'a> ServingGuard<'a> {
+    fn new(service: Option<&'a RmaService>) -> Self {
+        if let Some(service) = service {
+            service.enter();
         }
-        Self(desk)
+        Self(service)
     }
 }
 
-impl Drop for Served<'_> {
+impl Drop for ServingGuard<'_> {
     fn drop(&mut self) {
-        if let Some(desk) = self.0 {
-            desk.leave();
+        if let Some(service) = self.0 {
+            service.leave();
         }
     }
 }
@@ -62,15 +62,15 @@ impl<T: Element> Window<'_, T> {
 
     /// Does what others ask this rank for, where it has to. Whether anything was.
     pub(super) fn serve(&self) -> bool {
-        let by_desk = self.service.as_ref().is_some_and(|service| service.desk().serve());
+        let by_desk = self.service.as_ref().is_some_and(|service| service.service().serve());
         let process = &self.communicator.process;
-        by_desk || self.staging.is_some() && process.with(Engine::attend_nic)
+        by_desk || self.staging.is_some() && process.with(Engine::drive_nic)
     }
 
     fn begin(&self) -> Wait {
-        let idle = self.communicator.process.with(|engine| engine.patience());
+        let backoff = self.communicator.process.with(|engine| engine.backoff());
         let now = Instant::now();
-        Wait { idle, began: now, moved: now }
+        Wait { backoff, began: now, moved: now }
     }
 
     /// Waits until something is there that the awaited ranks have to do.
@@ -85,7 +85,8 @@ impl<T: Element> Window<'_, T> {
         if is_there() {
             return Ok(());
         }
-        let _served = Served::new(self.service.as_ref().map(crate::tcp::window::Service::desk));
+        let _served =
+            ServingGuard::new(self.service.as_ref().map(crate::tcp::window::ServiceThread::service));
         let mut wait = self.begin();
         loop {
             let outcome = self.pause(&mut wait, what, awaited, limit, late);
@@ -107,15 +108,15 @@ impl<T: Element> Window<'_, T> {
         late: &dyn Fn(&[usize]) -> String,
     ) -> Result<(), Error> {
         if self.serve() {
-            wait.idle.reset();
+            wait.backoff.reset();
             wait.moved = Instant::now();
         }
-        match wait.idle.wait() {
-            Next::Look => return Ok(()),
-            Next::LookAround => {}
-            Next::Sleep => match &self.service {
-                Some(service) => service.desk().sleep(SLEEP),
-                None => std::thread::sleep(SLEEP),
+        match wait.backoff.wait() {
+            Step::Spun => return Ok(()),
+            Step::Yielded => {}
+            Step::Block => match &self.service {
+                Some(service) => service.service().block(BLOCK_MAX),
+                None => std::thread::sleep(BLOCK_MAX),
             },
         }
         let ranks = awaited();
@@ -136,9 +137,10 @@ impl<T: Element> Window<'_, T> {
         what: &'static str,
         target: usize,
         link: &Mutex<Link>,
-        action: impl FnOnce(&mut Link, Pause<'_, Stopped>) -> Result<(), Stopped>,
+        action: impl FnOnce(&mut Link, LinkBackoff<'_, Stopped>) -> Result<(), Stopped>,
     ) -> Result<(), Error> {
-        let _served = Served::new(self.service.as_ref().map(crate::tcp::window::Service::desk));
+        let _served =
+            ServingGuard::new(self.service.as_ref().map(crate::tcp::window::ServiceThread::service));
         let limit = self.limit();
         let late = |_: &[usize]| format!("has not taken it for {limit:.1?}");
         let awaited = || vec![target];
@@ -157,11 +159,11 @@ impl<T: Element> Window<'_, T> {
     /// A stream broke: the control channel may know why in a moment.
     fn hung_up(&self, what: &'static str, target: usize, error: &io::Error) -> Error {
         let began = Instant::now();
-        while began.elapsed() < FAREWELL {
+        while began.elapsed() < GRACE_PERIOD {
             if let Err(error) = self.check_alive(what, target, began) {
                 return error;
             }
-            std::thread::sleep(SLEEP);
+            std::thread::sleep(BLOCK_MAX);
         }
         self.failed(what, target, &format!("has closed the window, or its connection broke: {error}"))
     }
@@ -174,7 +176,7 @@ impl<T: Element> Window<'_, T> {
         let absence = absent.iter().find(|(rank, _)| *rank == world).map(|(_, absence)| absence);
         match absence {
             Some(Absence::Lost(cause)) => Err(self.failed(what, rank, &format!("is lost: {cause}"))),
-            Some(Absence::Left) if moved.elapsed() > FAREWELL => {
+            Some(Absence::Left) if moved.elapsed() > GRACE_PERIOD => {
                 Err(self.failed(what, rank, "has finished, and its program left"))
             }
             Some(Absence::Left | Absence::Silent) | None => self.check_communicator(),
@@ -197,7 +199,7 @@ impl<T: Element> Window<'_, T> {
         if communicator.process.control().is_lost(Rank(world)) {
             return self.check_alive(what, target, Instant::now());
         }
-        if let Some(signals) = self.roads[target].signals()
+        if let Some(signals) = self.routes[target].signals()
             && target != communicator.rank()
             && signals.memory.load(setup::closed_at(signals, self.lengths.len())) != 0
         {

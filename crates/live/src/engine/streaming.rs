@@ -1,14 +1,14 @@
-//! Copies that go past the caches.
+//! Copies by non-temporal (streaming) stores.
 //!
-//! A slot in shared memory is written by one core and read by another. Ordinary stores first fetch each line from the
-//! core that read it last: where the two do not share a cache this takes 200 ns a line, and writing is three times
-//! slower than it could be. Stores that go past the caches need not know what was there.
+//! A slot in shared memory is written by one core and read by another. An ordinary store first takes ownership of the line from
+//! the core that read it last: where the two do not share a cache this costs 200 ns a line, and writing is three times slower
+//! than it could be. Non-temporal stores need no ownership.
 #![expect(unsafe_code, reason = "such stores are instructions that the compiler does not make by itself")]
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Copies bytes past the caches. Whatever this core stores afterwards is seen after them.
+/// Copies bytes by non-temporal stores. Later stores of this core are ordered after them.
 ///
 /// # Safety
 /// Both must be so many bytes of memory that nobody else uses now, and not overlap.
@@ -37,7 +37,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
             (source, target) = (source.add(LINE), target.add(LINE));
         }
         std::ptr::copy_nonoverlapping(source, target, tail);
-        // Such stores keep no order among others: what follows, such as the word that hands the slot over, must.
+        // Non-temporal stores are weakly ordered: the store that publishes the slot must come after them.
         _mm_sfence();
     }
 }

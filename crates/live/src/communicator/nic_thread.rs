@@ -22,7 +22,7 @@ const SLEEP: Duration = Duration::from_millis(200);
 
 /// What the thread and the others share.
 #[derive(Debug)]
-pub(super) struct Attendant {
+pub(super) struct NicThread {
     /// Readable when the NIC has something to do.
     watch: OwnedFd,
     /// Wakes the thread.
@@ -35,10 +35,10 @@ pub(super) struct Attendant {
     ends: AtomicBool,
 }
 
-impl Attendant {
+impl NicThread {
     /// For the NIC of an engine, where it has one.
     pub(super) fn new(engine: &Engine) -> io::Result<Option<Self>> {
-        let Some(watch) = engine.nic_watch() else { return Ok(None) };
+        let Some(watch) = engine.nic_doorbell() else { return Ok(None) };
         Ok(Some(Self {
             watch: watch.try_clone_to_owned()?,
             bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -54,10 +54,10 @@ impl Attendant {
         self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has done with the engine for now: what it left to the NIC goes on, and the attendant is woken if it would sleep
+    /// It has done with the engine for now: what it left to the NIC goes on, and the nic_thread is woken if it would sleep
     /// past a timer.
     pub(super) fn take_over(&self, engine: &mut Engine) {
-        engine.attend_nic();
+        engine.drive_nic();
         self.uses.fetch_add(1, Ordering::Relaxed);
         let Some(timer) = engine.nic_timeout() else { return };
         let due = self.start.elapsed() + timer;
@@ -87,7 +87,7 @@ impl Attendant {
                 self.sleep(if uses % 2 == 1 { STEP_BACK } else { GAP }, false);
                 continue;
             }
-            match shared.with_if_free(|engine| (engine.attend_nic(), engine.nic_timeout())) {
+            match shared.with_if_free(|engine| (engine.drive_nic(), engine.nic_timeout())) {
                 Some((true, _)) => std::thread::yield_now(),
                 Some((false, timer)) => self.sleep(timer.map_or(SLEEP, |timer| timer.min(SLEEP)), true),
                 None => self.sleep(STEP_BACK, false),

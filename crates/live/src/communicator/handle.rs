@@ -11,12 +11,12 @@ use crate::engine::ContextId;
 pub type GoOn<'a> = dyn FnMut() -> bool + 'a;
 
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct ContextHandle {
     pub(super) process: Arc<Process>,
     pub(super) context: ContextId,
 }
 
-impl Lease {
+impl ContextHandle {
     pub(super) fn new(process: Arc<Process>, context: ContextId) -> Self {
         Self { process, context }
     }
@@ -37,7 +37,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for ContextHandle {
     fn drop(&mut self) {
         self.process.with_if_there(|engine| engine.close(self.context));
     }
