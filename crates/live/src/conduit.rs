@@ -8,7 +8,7 @@ use railnet_core::parse::{ParseError, unknown_name};
 /// What carries data between two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Conduit {
-    /// Memory that both processes see: ranks of one host.
+    /// Memory that both processes have mapped: ranks of one host.
     SharedMemory,
     /// TCP.
     Tcp,
@@ -17,7 +17,7 @@ pub enum Conduit {
 }
 
 impl Conduit {
-    /// All of them, the best first.
+    /// All of them, the fastest first.
     pub const ALL: [Self; 3] = [Self::SharedMemory, Self::Tcp, Self::Roce];
 
     /// The name that `RAILNET_CONDUIT` takes.

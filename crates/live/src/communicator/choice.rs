@@ -1,4 +1,4 @@
-//! Which algorithm carries out a call between real processes: the cheapest by a table of what each costs over the conduit.
+//! The choice of an algorithm for a call between real processes: the cheapest by the transport's cost table.
 
 use railnet_coll::tuner::{Cell, NoChoice, Out, Processes, Request};
 use railnet_coll::variables::Variables;
@@ -10,21 +10,21 @@ use crate::transport::PROTOCOL;
 use crate::transport::cost::medium;
 use crate::transport::limits::RING_BY_CORE_MIN;
 
-/// How a communicator lies on hosts, and what joins its ranks.
+/// How the ranks of a communicator are placed on hosts and cores, and the transport between them.
 #[derive(Clone, Debug)]
 pub(super) struct Placement {
     pub(super) wiring: Wiring,
-    /// The same with ranks that share a core next to each other: what goes from one to the other stays in its caches.
+    /// The same with ranks that share a core next to each other: what one sends the next finds in its cache.
     by_core: Wiring,
     table: Processes,
     conduit: Conduit,
     channels: u32,
     fifo: Fifo,
-    /// Whether the user says how long buffers are.
+    /// Whether the user sets the length of buffers.
     is_fifo_given: bool,
 }
 
-/// What was chosen for a call, and what the others would have cost.
+/// The choice for a call, and the costs of all algorithms.
 pub(super) struct Chosen {
     pub(super) choice: Choice,
     cells: Vec<Cell>,
@@ -32,8 +32,8 @@ pub(super) struct Chosen {
 }
 
 impl Placement {
-    /// Ranks with the names of their hosts, and the cores that they are best off on where they share them. `conduit` is the slowest between any two of them: the same on all, as is whether
-    /// any of them share cores.
+    /// Of ranks with the names of their hosts, and their preferred CPUs where they share cores. `conduit` is the slowest
+    /// between any two of them, and `share_cores` whether any of them do: the same on all ranks.
     pub(super) fn new(
         hosts: &[&str],
         cores: &[Option<usize>],
@@ -68,7 +68,7 @@ impl Placement {
             nics: ChannelNics::default(),
             nodes,
         };
-        // One core drives all channels of a rank: more than one help only the network between hosts.
+        // One core drives all channels of a rank: more than one help only between hosts.
         let most = variables.channels_max().unwrap_or(u32::MAX);
         let channels = variables.channels_min().unwrap_or(1).min(most);
         let buffer = variables.bytes("NCCL_BUFFSIZE");
@@ -77,14 +77,14 @@ impl Placement {
         Self { wiring, by_core, table, conduit, channels, fifo, is_fifo_given }
     }
 
-    /// How ranks lie around a ring of a call.
+    /// The ring order of a call.
     pub(super) fn wiring_of(&self, call: &Call) -> &Wiring {
         let is_pipeline = matches!(call.collective, Collective::Broadcast | Collective::Reduce);
         let is_long = call.bytes(self.wiring.ranks()).0 >= RING_BY_CORE_MIN;
         if self.conduit == Conduit::Tcp && is_pipeline && is_long { &self.by_core } else { &self.wiring }
     }
 
-    /// The choice for a call.
+    /// Chooses for a call.
     pub(super) fn choose(&self, call: &Call) -> Result<Chosen, NoChoice> {
         let request = Request::of(call, self.wiring.ranks());
         let cells = self.table.cells(&request);
@@ -96,12 +96,12 @@ impl Placement {
         };
         let choice = Choice::new(algorithm, PROTOCOL).on(self.channels);
         let (fifo, chunk) = (Some(self.fifo), self.chunk(call));
-        // In shared memory a slice is still in the caches when the next step takes it; elsewhere it is under way meanwhile.
+        // In shared memory a slice is still in the cache when the next step takes it; elsewhere it is in flight meanwhile.
         let by_turns = self.conduit == Conduit::SharedMemory;
         Ok(Chosen { choice: Choice { fifo, chunk, by_turns, ..choice }, cells, request })
     }
 
-    /// The longest slice of a call: as long as a slot where blocks of all ranks cross each other, and there are more than a few.
+    /// The longest slice of a call; `None` if slices are as long as slots.
     fn chunk(&self, call: &Call) -> Option<Bytes> {
         let (ranks, bytes) = (self.wiring.ranks(), call.bytes(self.wiring.ranks()).0);
         let is_mutual = match call.collective {
@@ -114,7 +114,7 @@ impl Placement {
 
     fn best(&self, call: &Call, request: &Request) -> Result<Algorithm, NoChoice> {
         let (cell, _) = self.table.best(request)?;
-        // Trees of aggregated blocks take blocks of one length, and so does who passes blocks on.
+        // PAT and Hypercube take blocks of equal length.
         let is_even = matches!(call.counts, Counts::Each(_));
         Ok(match (cell.algorithm, call.collective) {
             (Algorithm::Pat, _) if !is_even => Algorithm::Ring,
@@ -125,7 +125,7 @@ impl Placement {
 }
 
 impl Chosen {
-    /// What each algorithm costs by the table, or why it is out, where that is worth a word.
+    /// The estimated cost of each algorithm, or why it is not eligible, if that is of interest.
     pub(super) fn reasons(&self) -> String {
         let one = |cell: &Cell| {
             let name = cell.algorithm;
@@ -143,7 +143,7 @@ impl Chosen {
 mod tests {
     use super::*;
 
-    /// Winners where they were measured: no other algorithm was faster there by more than the spread of a run.
+    /// The measured winners: no other algorithm was faster there by more than the spread of the runs.
     #[test]
     fn the_table_has_the_winners_that_were_measured() {
         use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
@@ -191,7 +191,7 @@ mod tests {
         ];
         for (ranks, conduit, collective, bytes, expected) in cases {
             let hosts = vec!["here"; ranks];
-            // Those of four were measured on two cores.
+            // Those of four ranks were measured on two cores.
             let placement =
                 Placement::new(&hosts, &vec![None; hosts.len()], conduit, ranks > 2, &Variables::default());
             let is_of_blocks = matches!(collective, AllGather | ReduceScatter | AllToAll);

@@ -1,4 +1,4 @@
-//! A communicator's place in the engine: given back when neither the communicator nor an operation of it is left.
+//! A communicator's entry in the engine, closed when neither the communicator nor an operation of it is left.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use railnet_coll::machine::{Failure, OperationId};
 use super::process::Process;
 use crate::engine::ContextId;
 
-/// Asked every 50 ms while a call waits; `false` ends the wait.
+/// Called every 50 ms while a call waits; `false` aborts the wait.
 pub type GoOn<'a> = dyn FnMut() -> bool + 'a;
 
 #[derive(Debug)]
@@ -21,8 +21,8 @@ impl ContextHandle {
         Self { process, context }
     }
 
-    /// Drives the engine until an operation has ended. Other threads get the engine in between. Where the caller does not go on, all
-    /// of the communicator fails, because buffers are the caller's again when this returns.
+    /// Drives the engine until an operation is over. Other threads get the engine in between. If `goes_on` returns false, the
+    /// communicator is aborted, because buffers are the caller's again when this returns.
     pub(super) fn wait(&self, operation: OperationId, goes_on: &mut GoOn<'_>) -> Result<(), Arc<Failure>> {
         let mut done = self.process.wait(self.context, operation, false);
         loop {

@@ -1,5 +1,5 @@
-//! The thread that keeps the NIC going while nobody else does: peers are acknowledged, and what is lost is sent again,
-//! while this rank computes. It sleeps until something comes in or a timer is due.
+//! The progress thread of the NIC: it acknowledges and retransmits while this rank computes. It blocks until a packet arrives
+//! or a timer is due.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,15 +12,15 @@ use super::process::Shared;
 use crate::engine::Engine;
 use crate::socket;
 
-/// How long the thread leaves the NIC to a thread that drives it anyway. Were it to wait for packets meanwhile, each would
-/// wake it, and were it to take the engine between two calls, the second would wait for it.
+/// How long it leaves the NIC to a thread that drives it anyway. If it polled the socket meanwhile, each packet would wake it,
+/// and if it locked the engine between two calls, the second would wait.
 const STEP_BACK: Duration = Duration::from_millis(1);
-/// How long after a call it waits for another one.
+/// How long after a call it expects another.
 const GAP: Duration = Duration::from_micros(100);
-/// The longest sleep.
+/// The longest block.
 const SLEEP: Duration = Duration::from_millis(200);
 
-/// What the thread and the others share.
+/// What the progress thread shares with the others.
 #[derive(Debug)]
 pub(super) struct NicThread {
     /// Readable when the NIC has something to do.
@@ -28,15 +28,15 @@ pub(super) struct NicThread {
     /// Wakes the thread.
     bell: OwnedFd,
     start: Instant,
-    /// When the thread looks again at the latest, in nanoseconds since the start.
+    /// When the thread wakes at the latest, in nanoseconds since `start`.
     looks_at: AtomicU64,
-    /// How often others began and ended to use the engine: odd while one does.
+    /// Incremented when another thread begins or ends to use the engine: odd while one does.
     uses: AtomicU64,
     ends: AtomicBool,
 }
 
 impl NicThread {
-    /// For the NIC of an engine, where it has one.
+    /// For the NIC of an engine, if it has one.
     pub(super) fn new(engine: &Engine) -> io::Result<Option<Self>> {
         let Some(watch) = engine.nic_doorbell() else { return Ok(None) };
         Ok(Some(Self {
@@ -54,31 +54,31 @@ impl NicThread {
         self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has done with the engine for now: what it left to the NIC goes on, and the nic_thread is woken if it would sleep
-    /// past a timer.
+    /// A thread ends to use the engine. The progress thread is woken if it would block beyond the next timer.
     pub(super) fn take_over(&self, engine: &mut Engine) {
         engine.drive_nic();
         self.uses.fetch_add(1, Ordering::Relaxed);
         let Some(timer) = engine.nic_timeout() else { return };
         let due = self.start.elapsed() + timer;
-        // The step back is left to it: timers are longer, and who calls again and again would wake it each time.
+        // Timers are longer than the interval for which it leaves the NIC alone, and a thread in a loop of calls would wake it
+        // each time.
         if due.as_nanos() as u64 + STEP_BACK.as_nanos() as u64 <= self.looks_at.load(Ordering::Relaxed) {
             self.ring();
         }
     }
 
     fn ring(&self) {
-        // A counter that is full wakes as well.
+        // An eventfd whose counter is full wakes as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub(super) fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
         self.ring();
     }
 
-    /// What the thread does.
+    /// The loop of the thread.
     pub(super) fn run(&self, shared: &Shared) {
         let mut seen = 0;
         while !self.ends.load(Ordering::Relaxed) {
@@ -95,15 +95,15 @@ impl NicThread {
         }
     }
 
-    /// Sleeps until a timer, the bell, or, where `watches`, the NIC.
+    /// Blocks until a time, the doorbell, or, if `watches`, the NIC.
     fn sleep(&self, limit: Duration, watches: bool) {
         self.looks_at.store((self.start.elapsed() + limit).as_nanos() as u64, Ordering::Relaxed);
         let (bell, watch) = (self.bell.as_fd(), self.watch.as_fd());
         let mut fds = [bell, watch].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // That it cannot sleep is no reason to stop: it looks again.
+        // An error of poll is no reason to stop: the loop polls again.
         let _ = socket::wait(&mut fds[..=usize::from(watches)], Instant::now() + limit);
         let mut count = [0; 8];
-        // Nothing to read means that nobody rang.
+        // EAGAIN: nobody rang.
         let _ = rustix::io::read(&self.bell, &mut count);
     }
 }

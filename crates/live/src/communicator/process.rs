@@ -1,4 +1,5 @@
-//! What the communicators of a process share: the engine, who may drive it, and the thread that does when nobody else.
+//! What the communicators of a process share: the engine, the mutex around it, and the progress thread that drives it while no
+//! other does.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,23 +19,23 @@ use crate::rendezvous::Config;
 use crate::status::Server;
 use crate::thread;
 
-/// How long the thread waits for news before it looks whether it should end.
+/// How long the progress thread waits for notices before it checks whether it should stop.
 const NOTICE_POLL: Duration = Duration::from_millis(200);
-/// How long the end of a program waits for whoever has the engine: the thread has it for moments only.
+/// How long the end of a program waits for a thread that has the engine: the progress thread has it for moments only.
 const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// Turns of the engine that the thread does before it lets others have it.
+/// Polls of the progress thread before it unlocks the engine.
 const POLLS_PER_LOCK: usize = 64;
-/// How long a thread drives the engine in one go for a call that it waits for: after that it asks whether its program goes on.
+/// How long a blocking call drives the engine in one go: after that it asks whether the program goes on.
 const DRIVE_MAX: Duration = Duration::from_millis(50);
 
-/// What the communicators of a process share.
+/// Shared by the communicators of a process.
 #[derive(Debug)]
 pub(super) struct Process {
     engine: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The thread that keeps the NIC going.
+    /// The progress thread of the NIC.
     nic_thread: Option<JoinHandle<()>>,
-    /// The socket at which this rank tells what it does, and its thread: a rank goes on without them.
+    /// The status socket of this rank and its thread, if they could be opened.
     status: Option<(Arc<Server>, JoinHandle<()>)>,
     config: Config,
     options: Options,
@@ -43,19 +44,19 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) struct Shared {
     engine: Mutex<Option<Engine>>,
-    /// Who keeps the NIC going, where there is one.
+    /// The progress thread of the NIC, if there is one.
     nic_thread: Option<NicThread>,
     control: Arc<Control>,
-    /// Threads that want the engine: the background thread steps back.
+    /// Threads that wait for the engine: the progress thread unlocks it for them.
     wanted: AtomicUsize,
-    /// Calls that were started, and may have to be carried on while the program computes.
+    /// Started calls, which the progress thread drives while the program computes.
     started: Arc<AtomicUsize>,
     is_stopping: AtomicBool,
     /// How long the others are waited for at the end.
     limit: Duration,
-    /// What was called, where somebody wants to know.
+    /// The call trace, if there is one.
     call_trace: Option<CallTrace>,
-    /// The process that it belongs to.
+    /// The pid that it belongs to.
     pid: u32,
 }
 
@@ -102,17 +103,17 @@ impl Process {
         Ok(process)
     }
 
-    /// How it was made.
+    /// Its configuration.
     pub(super) fn origin(&self) -> (&Config, &Options) {
         (&self.config, &self.options)
     }
 
-    /// Where calls are noted, if they are.
+    /// The call trace, if there is one.
     pub(super) fn call_trace(&self) -> Option<&CallTrace> {
         self.engine.call_trace.as_ref()
     }
 
-    /// What tells of ranks that are gone.
+    /// The control channel.
     pub(super) fn control(&self) -> &Control {
         &self.engine.control
     }
@@ -122,11 +123,11 @@ impl Process {
         self.with_if_there(action).expect("the engine is there as long as communicators are")
     }
 
-    /// The same, where a panic has not ended it.
+    /// The same, unless a panic has ended the engine.
     pub(super) fn with_if_there<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> Option<T> {
         let mut guard = match self.engine.engine.try_lock() {
             Ok(guard) => guard,
-            // Somebody has it: the background thread steps back when it sees that it is wanted.
+            // Contended: the progress thread unlocks it when it sees that somebody wants it.
             Err(_) => {
                 self.engine.wanted.fetch_add(1, Ordering::Relaxed);
                 let guard = self.engine.lock();
@@ -142,13 +143,13 @@ impl Process {
         Some(outcome)
     }
 
-    /// How long a call of this thread may drive the engine in one go.
+    /// The limit for driving the engine in one go.
     pub(super) fn until(&self) -> WaitLimit<'_> {
         WaitLimit::new(&self.engine.wanted, DRIVE_MAX, false)
     }
 
-    /// Drives the engine until an operation has ended, or for so long as a thread may; then it is `None`, and other threads have had
-    /// the engine. A thread `resumes` a wait that ended so.
+    /// Drives the engine until an operation is over. `None` after the limit for one go; other threads have had the engine then,
+    /// and the next wait `resumes`.
     pub(super) fn wait(
         &self,
         context: ContextId,
@@ -157,26 +158,26 @@ impl Process {
     ) -> Option<Result<(), Arc<Failure>>> {
         let until = WaitLimit::new(&self.engine.wanted, DRIVE_MAX, resumes);
         let done = self.with(|engine| engine.wait(context, operation, &until));
-        // A mutex is not fair: whoever waits for it is let in before this thread comes back.
+        // A mutex is not fair: threads that wait for it go first.
         while done.is_none() && self.engine.wanted.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
         done
     }
 
-    /// What is kept for a call that is about to be started, counted until the call has ended.
+    /// Wraps the owner of a call's buffers, so that the call counts as started until it is over.
     pub(super) fn in_flight(&self, keep: impl Any + Send) -> KeepAlive {
         self.engine.started.fetch_add(1, Ordering::Relaxed);
         KeepAlive::new(InFlight { _keep: keep, started: Arc::clone(&self.engine.started) })
     }
 
-    /// Wakes the thread that carries on what was started.
+    /// Wakes the progress thread.
     pub(super) fn wake(&self) {
         self.engine.control.poke();
     }
 }
 
-/// What a call keeps until it has ended.
+/// The owner of a call's buffers, which counts the call.
 struct InFlight<T> {
     _keep: T,
     started: Arc<AtomicUsize>,
@@ -189,7 +190,7 @@ impl<T> Drop for InFlight<T> {
 }
 
 impl Shared {
-    /// A panic inside the engine leaves buffers in use that are gone: nothing may go on after it.
+    /// After a panic inside the engine, buffers in use may be gone: nothing may go on.
     fn lock(&self) -> MutexGuard<'_, Option<Engine>> {
         let mut guard = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         if self.engine.is_poisoned() {
@@ -198,7 +199,7 @@ impl Shared {
         guard
     }
 
-    /// Uses the engine, if it is there and nobody else has it or wants it.
+    /// Uses the engine, if it is there and no other thread has it or wants it.
     pub(super) fn with_if_free<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> Option<T> {
         if self.wanted.load(Ordering::Relaxed) > 0 {
             return None;
@@ -211,7 +212,7 @@ impl Shared {
             if self.started.load(Ordering::Relaxed) == 0 {
                 if self.control.wait_for_news(NOTICE_POLL) {
                     self.lock().as_mut().map(Engine::poll_notices);
-                    // Whoever drives the engine has taken the news; if nobody could, it is not lost.
+                    // A thread that drives the engine may have taken the notices; otherwise they stay queued.
                     std::thread::yield_now();
                 }
                 continue;
@@ -223,21 +224,21 @@ impl Shared {
         }
     }
 
-    /// Says goodbye to the others, once they have all that was sent to them.
+    /// Says goodbye to the others, once all that was sent to them is delivered.
     fn leave(&self, mut guard: MutexGuard<'_, Option<Engine>>) {
         let Some(engine) = guard.as_mut() else { return };
         engine.announce_sends();
         engine.drain_nic(self.limit);
         engine.conduits_mut().close_kept_listener();
-        // Rank 0 waits for the others here, and its NIC is there for them.
+        // Rank 0 waits for the others here, and its NIC still answers them.
         drop(guard);
         self.control.say_goodbye(self.limit);
     }
 
-    /// The program is_stopping, and nobody has dropped this. A rank that is_stopping in the middle of a call, with calls that nobody waited for or
-    /// because its program failed, has not finished, and the others shall know that.
+    /// The program ends without dropping this. A rank that ends during a call, with calls that were not waited for, or with a
+    /// failure status, has not finished: the others are told so.
     pub(super) fn end_at_exit(&self, is_success: bool) {
-        // What was forked has none of the threads, and leaves nothing.
+        // A forked child has none of the threads, and leaves nothing.
         if self.pid != std::process::id() {
             return;
         }
@@ -247,7 +248,7 @@ impl Shared {
         {
             self.leave(guard);
         } else {
-            // A verdict that it has just sent, or passes on for others, names who is to blame: that must not be this rank.
+            // A verdict that it has just sent, or relays for others, names the culprit: that must not be this rank.
             self.control.end();
         }
         self.with_if_free(Engine::finish_capture);
@@ -256,7 +257,7 @@ impl Shared {
         }
     }
 
-    /// The engine, unless somebody else is in a call.
+    /// The engine, unless a thread is in a call.
     fn lock_at_exit(&self) -> Option<MutexGuard<'_, Option<Engine>>> {
         let deadline = Instant::now() + EXIT_LOCK_TIMEOUT;
         loop {
@@ -290,12 +291,12 @@ impl Shared {
     }
 }
 
-/// What the other ranks are to poll_notices of an error of this one's kernel.
+/// What the other ranks are told of an error of this one's kernel.
 fn local(config: &Config, error: &std::io::Error) -> Trouble {
     crate::ReachError::from(std::io::Error::new(error.kind(), error.to_string())).trouble(config.rank.0)
 }
 
-/// Opens the socket at which a rank tells what it does (`railnet status`).
+/// Opens the status socket of this rank (`railnet status`).
 fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
     let (status_board, job) =
         shared.lock().as_ref().map(|engine| (Arc::clone(engine.status_board()), engine.job().to_owned()))?;
@@ -320,12 +321,12 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some((server, thread)) = self.status.take() {
             server.end();
-            // It has nothing to say; a panic of its was printed.
+            // The thread returns nothing; a panic was printed.
             let _ = thread.join();
         }
         self.engine.is_stopping.store(true, Ordering::Relaxed);
         self.engine.control.poke();
-        // They have nothing to say; a panic of theirs was printed.
+        // The threads return nothing; a panic was printed.
         self.thread.take().map(JoinHandle::join);
         if !std::thread::panicking() {
             self.engine.leave(self.engine.lock());

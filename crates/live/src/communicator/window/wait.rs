@@ -1,4 +1,4 @@
-//! Waiting for other ranks, each time with a limit, and finding out why one does not answer.
+//! Waiting for other ranks, with a timeout, and finding out why one does not answer.
 
 use std::io;
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use crate::control::Absence;
 use crate::engine::{BLOCK_MAX, Backoff, Engine, Step};
 use crate::tcp::window::{Backoff as LinkBackoff, Link, RmaService};
 
-/// How long after a connection broke, or a rank left, the reason may take to be known.
+/// The grace period for the reason, after a connection broke or a rank left.
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Why a link stopped.
+/// Why an operation over a link failed.
 pub(super) enum Stopped {
     Io(io::Error),
     Error(Error),
@@ -27,15 +27,15 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// A wait: what was done so far.
+/// The state of a wait.
 struct Wait {
     backoff: Backoff,
     began: Instant,
-    /// When something last happened.
+    /// When something last moved.
     moved: Instant,
 }
 
-/// Looks after a status_board as long as it lives.
+/// Serves requests of other ranks as long as it lives.
 struct ServingGuard<'a>(Option<&'a RmaService>);
 
 impl<'a> ServingGuard<'a> {
@@ -60,7 +60,7 @@ impl<T: Element> Window<'_, T> {
         self.communicator.timeout().unwrap_or(self.communicator.process.origin().1.limit)
     }
 
-    /// Does what others ask this rank for, where it has to. Whether anything was.
+    /// Executes requests of other ranks, where this rank has to. Whether there were any.
     pub(super) fn serve(&self) -> bool {
         let by_desk = self.service.as_ref().is_some_and(|service| service.service().serve());
         let process = &self.communicator.process;
@@ -73,7 +73,7 @@ impl<T: Element> Window<'_, T> {
         Wait { backoff, began: now, moved: now }
     }
 
-    /// Waits until something is there that the awaited ranks have to do.
+    /// Waits for a condition that the awaited ranks have to bring about.
     pub(super) fn wait(
         &self,
         what: &'static str,
@@ -90,7 +90,7 @@ impl<T: Element> Window<'_, T> {
         let mut wait = self.begin();
         loop {
             let outcome = self.pause(&mut wait, what, awaited, limit, late);
-            // What came before a rank died counts.
+            // What arrived before a rank died counts.
             if is_there() {
                 return Ok(());
             }
@@ -98,7 +98,7 @@ impl<T: Element> Window<'_, T> {
         }
     }
 
-    /// One moment of a wait.
+    /// One step of a wait.
     fn pause(
         &self,
         wait: &mut Wait,
@@ -126,12 +126,12 @@ impl<T: Element> Window<'_, T> {
         if wait.began.elapsed() < limit {
             return Ok(());
         }
-        // All of them may be at fault; the first is looked at first by whoever reads it.
+        // All of them may be at fault; the error names the first.
         let rank = ranks.first().copied().unwrap_or_default();
         Err(self.failed(what, rank, &late(&ranks)))
     }
 
-    /// Something over a stream, in a wait of its own.
+    /// An operation over a stream, with a wait of its own.
     pub(super) fn over_tcp(
         &self,
         what: &'static str,
@@ -156,7 +156,7 @@ impl<T: Element> Window<'_, T> {
         }
     }
 
-    /// A stream broke: the control channel may know why in a moment.
+    /// A stream broke: the control channel may report the reason in a moment.
     fn hung_up(&self, what: &'static str, target: usize, error: &io::Error) -> Error {
         let began = Instant::now();
         while began.elapsed() < GRACE_PERIOD {
@@ -168,7 +168,7 @@ impl<T: Element> Window<'_, T> {
         self.failed(what, target, &format!("has closed the window, or its connection broke: {error}"))
     }
 
-    /// Whether a rank can still do something; `moved` is when it last did.
+    /// Whether a rank can still do anything; `moved` is when something last moved.
     fn check_alive(&self, what: &'static str, rank: usize, moved: Instant) -> Result<(), Error> {
         let communicator = &*self.communicator;
         let world = Rank(communicator.members[rank]);
@@ -183,7 +183,7 @@ impl<T: Element> Window<'_, T> {
         }
     }
 
-    /// What failed for the communicator has failed for its windows.
+    /// A failure of the communicator is one of its windows.
     fn check_communicator(&self) -> Result<(), Error> {
         let communicator = &*self.communicator;
         communicator.process.with(|engine| match engine.failure(communicator.context()) {
@@ -192,7 +192,7 @@ impl<T: Element> Window<'_, T> {
         })
     }
 
-    /// Whether a rank is there to be sent something. This is a look at what is known, and costs little.
+    /// Checks that the target is not known to be lost, which costs little.
     pub(super) fn check_there(&self, what: &'static str, target: usize) -> Result<(), Error> {
         let communicator = &*self.communicator;
         let world = communicator.members[target];
@@ -208,7 +208,7 @@ impl<T: Element> Window<'_, T> {
         Ok(())
     }
 
-    /// The kernel does not copy to or from the memory of a rank: its process may be gone, as is known in a moment.
+    /// The kernel cannot access the memory of a rank: its process may be gone, which is reported in a moment.
     pub(super) fn out_of_reach(&self, what: &'static str, target: usize, error: &io::Error) -> Error {
         self.hung_up(what, target, error)
     }
