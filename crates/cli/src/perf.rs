@@ -19,8 +19,8 @@ use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span};
 use railnet_formats::nccl_tests::{self, Measurement, Row};
 use railnet_live::calls::Calls;
 use railnet_live::communicator::RoceCounters;
-use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
+use railnet_live::supervisor::{self, Output, Plan, Stream};
 use railnet_live::{Communicator, Conduit};
 
 use crate::live_record::{self, Folder};
@@ -383,18 +383,19 @@ impl Output for Plain<'_> {
 
 /// Starts ranks that do the same again.
 fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let places = job::spread(ranks, arguments.nodes).map_err(|error| Usage(error.to_string()))?;
+    let slots =
+        supervisor::place_on_nodes(ranks, arguments.nodes).map_err(|error| Usage(error.to_string()))?;
     let program = std::env::current_exe().context("cannot find this program itself")?;
     let folder = arguments.record.has_packets().then(Folder::new).transpose()?;
     let plan = Plan {
         program: program.into_os_string(),
         arguments: std::env::args_os().skip(1).collect::<Vec<OsString>>(),
-        places,
+        slots,
         variables: folder.as_ref().map(Folder::packet_variables).unwrap_or_default(),
         grace: std::time::Duration::from_secs(2),
         limit: (arguments.theirs.timeout > 0).then(|| Duration::from_secs(arguments.theirs.timeout)),
     };
-    let outcome = job::run(&plan, &mut Plain(out))?;
+    let outcome = supervisor::run(&plan, &mut Plain(out))?;
     if let Some(folder) = &folder {
         arguments.record.add_packets(folder)?;
     }
@@ -497,7 +498,7 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
         "# {} ranks, rank 0 is process {} on {}; conduit: {how}",
         world.size(),
         std::process::id(),
-        railnet_live::machine::host_name()
+        railnet_live::host::host_name()
     )?;
     writeln!(out, "#")?;
     if arguments.collective == Some(Subject::Put) {

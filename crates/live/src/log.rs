@@ -59,7 +59,7 @@ impl Log {
         if level > self.level {
             return;
         }
-        let (host, process, rank) = (crate::machine::host_name(), std::process::id(), self.rank);
+        let (host, process, rank) = (crate::host::host_name(), std::process::id(), self.rank);
         let text = words();
         let mut lines = String::new();
         for line in text.lines() {

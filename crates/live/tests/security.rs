@@ -86,10 +86,10 @@ fn what_is_lost_or_doubled_on_the_way_changes_nothing_for_authenticated_ranks() 
 
 /// All that goes along the control connection of two ranks, which meet through this test.
 fn overheard(configs: &mut [railnet_live::rendezvous::Config]) -> (TcpListener, SocketAddr) {
-    let meeting = configs[1].meeting.clone().unwrap();
+    let meeting = configs[1].rendezvous.clone().unwrap();
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
-    configs[1].meeting =
-        Some(railnet_live::launch::Meeting::new("127.0.0.1", between.local_addr().unwrap().port()));
+    configs[1].rendezvous =
+        Some(railnet_live::launch::RendezvousAddress::new("127.0.0.1", between.local_addr().unwrap().port()));
     (between, SocketAddr::from(([127, 0, 0, 1], meeting.port)))
 }
 
@@ -181,7 +181,7 @@ fn ranks_that_meet_at_the_loopback_address_listen_nowhere_else() {
 /// What leads to the rendezvous is one network of several; connections of the others find no listener.
 #[test]
 fn ranks_listen_at_the_address_that_leads_to_the_rendezvous_alone() {
-    let interfaces = railnet_live::machine::interfaces().unwrap();
+    let interfaces = railnet_live::host::interfaces().unwrap();
     let mut own = interfaces.into_iter().filter(|one| !one.is_loopback).flat_map(|one| one.addresses);
     let Some(IpAddr::V4(address)) = own.find(IpAddr::is_ipv4) else {
         eprintln!("left out: this host has no address but loopback ones");
@@ -203,8 +203,9 @@ fn ranks_listen_at_the_address_that_leads_to_the_rendezvous_alone() {
     let at = |bind: Option<IpAddr>| {
         let mut configs = secret(b"apple", 3);
         for config in &mut configs {
-            let port = config.meeting.as_ref().unwrap().port;
-            config.meeting = Some(railnet_live::launch::Meeting::new(&address.to_string(), port));
+            let port = config.rendezvous.as_ref().unwrap().port;
+            config.rendezvous =
+                Some(railnet_live::launch::RendezvousAddress::new(&address.to_string(), port));
             config.bind = bind;
         }
         configs
@@ -353,8 +354,8 @@ fn a_job_without_a_secret_says_so_once() {
         let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let mut configs = configs(2);
         for config in &mut configs {
-            let port = config.meeting.as_ref().unwrap().port;
-            config.meeting = Some(railnet_live::launch::Meeting::new(host, port));
+            let port = config.rendezvous.as_ref().unwrap().port;
+            config.rendezvous = Some(railnet_live::launch::RendezvousAddress::new(host, port));
             let said = std::sync::Arc::clone(&said);
             config.reminders = railnet_live::rendezvous::Reminders::new(move |text| {
                 said.lock().unwrap().push(text.to_owned());
@@ -372,7 +373,7 @@ fn a_job_without_a_secret_says_so_once() {
 
 /// An address of this host that is not the loopback interface's.
 fn own_address() -> Option<String> {
-    let interfaces = railnet_live::machine::interfaces().ok()?;
+    let interfaces = railnet_live::host::interfaces().ok()?;
     let addresses = interfaces.into_iter().filter(|one| !one.is_loopback).flat_map(|one| one.addresses);
     addresses.into_iter().find(std::net::IpAddr::is_ipv4).map(|address| address.to_string())
 }

@@ -37,7 +37,7 @@ pub fn launcher() -> Result<railnet_live::launch::Launcher, railnet_live::launch
 
 /// How ranks meet, where no launcher says it.
 pub mod rendezvous {
-    pub use railnet_live::launch::{Launcher, Meeting, free_port};
+    pub use railnet_live::launch::{Launcher, RendezvousAddress, free_port};
     pub use railnet_live::rendezvous::Config;
     pub use railnet_live::{Launch, Secret};
 }

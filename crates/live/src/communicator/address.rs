@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{Error, Options};
-use crate::machine::Interface;
+use crate::host::Interface;
 use crate::rendezvous::ConfigError;
 
 /// Interfaces of containers and virtual machines, which reach no other host.
@@ -15,7 +15,7 @@ pub fn own_address(options: &Options) -> Result<IpAddr, Error> {
     if let Some(named) = named_address(options)? {
         return Ok(named);
     }
-    let mut interfaces = crate::machine::interfaces().map_err(crate::ReachError::from)?;
+    let mut interfaces = crate::host::interfaces().map_err(crate::ReachError::from)?;
     interfaces.retain(|one| !one.is_loopback);
     // A stable sort keeps the kernel's order among equals.
     interfaces.sort_by_key(|one| INTERNAL.iter().any(|prefix| one.name.starts_with(prefix)));
@@ -32,7 +32,7 @@ fn is_link_local(address: &IpAddr) -> bool {
 /// The address for streams and packets, if the user names interfaces.
 pub(super) fn named_address(options: &Options) -> Result<Option<IpAddr>, Error> {
     let Some(filter) = options.nccl.devices("NCCL_SOCKET_IFNAME") else { return Ok(None) };
-    let interfaces = crate::machine::interfaces().map_err(crate::ReachError::from)?;
+    let interfaces = crate::host::interfaces().map_err(crate::ReachError::from)?;
     // After an exclusion, what is left may be an interface of containers.
     let is_fit = |one: &&Interface| filter.allows(&one.name) && !(filter.excludes && one.is_loopback);
     let found = interfaces.iter().filter(is_fit).flat_map(|one| &one.addresses);

@@ -660,7 +660,7 @@ fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
 /// The processes of these ranks; `number` maps to the ranks that the caller knows.
 fn notes_on(ranks: &[Rank], number: &dyn Fn(Rank) -> Rank, members: &[u32], control: &Control) -> String {
     let mut text = String::new();
-    let here = crate::machine::host_name();
+    let here = crate::host::host_name();
     for rank in ranks {
         let Some(world) = members.get(rank.0 as usize) else { continue };
         let Member { pid, host, .. } = &control.members()[*world as usize];

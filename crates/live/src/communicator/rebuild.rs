@@ -92,7 +92,7 @@ impl Communicator {
             let attempt = Config {
                 rank: Rank(membership.rank),
                 world_size: worlds.len() as u32,
-                meeting,
+                rendezvous: meeting,
                 job: job.clone(),
                 is_port_held: false,
                 ..config.clone()

@@ -11,8 +11,8 @@ use crate::Control;
 use crate::authentication::Authentication;
 use crate::conduit::Conduit;
 use crate::control::ControlError;
-use crate::launch::Meeting;
-use crate::machine;
+use crate::host;
+use crate::launch::RendezvousAddress;
 use crate::message::fields::{Reader, put_blob, put_text};
 use crate::message::{Malformed, Trouble, TroubleKind};
 use crate::rdma::{self, NicCard, Rdma, RoceOptions};
@@ -224,7 +224,7 @@ impl ReachError {
                 Trouble { kind: TroubleKind::Gone, ranks: vec![0], text: self.to_string() }
             }
             _ => {
-                let (host, pid) = (machine::host_name(), std::process::id());
+                let (host, pid) = (host::host_name(), std::process::id());
                 let text = format!("rank {rank} ({host}, pid {pid}) failed by itself: {self}");
                 Trouble { kind: TroubleKind::Local, ranks: vec![rank], text }
             }
@@ -531,7 +531,7 @@ impl Conduits {
     }
 
     /// The next rendezvous of these ranks: at the first of them.
-    pub(crate) fn next_meeting(&self, ranks: &[u32]) -> io::Result<(Option<Meeting>, Door)> {
+    pub(crate) fn next_meeting(&self, ranks: &[u32]) -> io::Result<(Option<RendezvousAddress>, Door)> {
         let cards: Vec<&Card> = ranks.iter().map(|rank| &self.cards[*rank as usize]).collect();
         let Some(first) = cards.first() else { return Ok((None, Door::Kept(None))) };
         let own = if ranks[0] == self.rank {
@@ -541,7 +541,7 @@ impl Conduits {
         };
         let are_near = cards.iter().all(|card| card.boot == first.boot);
         let address = first.reached_at(are_near).next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        Ok((Some(Meeting::new(&address.to_string(), first.next_port)), Door::Kept(own)))
+        Ok((Some(RendezvousAddress::new(&address.to_string(), first.next_port)), Door::Kept(own)))
     }
 
     /// The listener at which surviving ranks find this one. It lives as long as the process has communicators, also those
@@ -665,7 +665,7 @@ fn boot() -> io::Result<String> {
 
 /// This host's addresses that others may reach, IPv4 first: where both work, it is configured with more care.
 fn addresses() -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = machine::interfaces()
+    let mut addresses: Vec<IpAddr> = host::interfaces()
         .into_iter()
         .flatten()
         .flat_map(|interface| interface.addresses)

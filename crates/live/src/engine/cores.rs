@@ -2,7 +2,7 @@
 
 use rustix::thread::CpuSet;
 
-use crate::machine;
+use crate::host;
 use crate::message::Malformed;
 use crate::message::fields::{Reader, put_blob};
 
@@ -28,7 +28,7 @@ impl UsableCores {
         }
         let length = mask.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         mask.truncate(length);
-        Self { usable: crate::machine::cores().usable as u32, mask }
+        Self { usable: crate::host::cores().usable as u32, mask }
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {
@@ -116,8 +116,7 @@ impl PreferredCpu {
 
     /// Whether other programs want to run too, where the machine has no cores but the ranks'.
     fn is_oversubscribed(&self) -> bool {
-        machine::running().is_some_and(|running| running > self.ranks)
-            && machine::cores().online == self.cores
+        host::running().is_some_and(|running| running > self.ranks) && host::cores().online == self.cores
     }
 
     /// Has the kernel migrate this thread, and restores the affinity.
@@ -195,7 +194,7 @@ mod tests {
 
     #[test]
     fn on_an_oversubscribed_machine_nobody_migrates() {
-        let cores = machine::cores().online;
+        let cores = host::cores().online;
         let preferred = |ranks, cores| PreferredCpu {
             core: 0,
             ranks,

@@ -29,7 +29,7 @@ use rustix::event::epoll;
 
 pub use options::RoceOptions;
 
-use crate::machine;
+use crate::host;
 use crate::memory::{Buffer, ProcessMemory};
 use crate::roce::{self, Config, Driver, Guard, SessionKeys};
 use crate::tcp::Tcp;
@@ -183,10 +183,10 @@ impl Slots {
 /// The largest payload of a packet on the interface of an address.
 fn mtu_of(address: IpAddr) -> u32 {
     // All of 127.0.0.0/8 is the loopback interface's, which lists one of them.
-    let has_it = |one: &machine::Interface| {
+    let has_it = |one: &host::Interface| {
         one.addresses.contains(&address) || one.is_loopback && address.is_ipv4() && address.is_loopback()
     };
-    let found = machine::interfaces().into_iter().flatten().find(has_it);
+    let found = host::interfaces().into_iter().flatten().find(has_it);
     let room = found.and_then(|one| one.mtu).unwrap_or(1500).saturating_sub(HEADERS);
     [4096, 2048, 1024, 512].into_iter().find(|mtu| *mtu <= room).unwrap_or(256)
 }

@@ -1,16 +1,16 @@
-//! Bytes into lines.
+//! Splits bytes into lines.
 
-/// The longest line; a longer one is cut into several.
+/// The longest line; a longer one is split.
 const LINE_MAX: usize = 64 * 1024;
 
-/// Collects bytes until a line is whole.
+/// Collects bytes until a line is complete.
 #[derive(Default)]
 pub(super) struct Lines {
     partial: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes bytes and gives the lines that they complete, without their ends.
+    /// Appends bytes, and passes on the lines that they complete, without newlines.
     pub(super) fn push<E>(
         &mut self,
         mut bytes: &[u8],
@@ -36,7 +36,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The end: a line that was begun is a line too.
+    /// The end of the stream: an incomplete line is passed on too.
     pub(super) fn finish<E>(&mut self, mut line: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let partial = std::mem::take(&mut self.partial);
         if partial.is_empty() { Ok(()) } else { line(&partial) }

@@ -1,6 +1,6 @@
-//! Binds a process to the one that starts it: it is killed when that ends, however that ends.
+//! The parent-death signal: a process is killed when the one that started it ends, however that ends.
 //!
-//! The only unsafe code of starting processes: something has to run in the new process before its program does.
+//! The only unsafe code of starting processes: it runs in the child between fork and exec.
 #![expect(unsafe_code, reason = "`pre_exec` is unsafe, and nothing else runs between fork and exec")]
 
 use std::io;
@@ -9,12 +9,12 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Makes the command's process die with this one. It is bound to the thread that starts it.
+/// Has the command's process killed when this one ends, or the thread that starts it.
 pub fn bind(command: &mut Command) {
     let launcher = getpid();
     let in_child = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // This process may have ended before the line above: then nobody will ever tell the new one.
+        // This process may have ended before the line above: then no signal would ever come.
         if getppid() == Some(launcher) { Ok(()) } else { Err(io::Error::from(io::ErrorKind::NotFound)) }
     };
     // SAFETY: between fork and exec only what is async-signal-safe may run, because other threads' locks may be held

@@ -1,4 +1,4 @@
-//! Signals to this process, as something to wait for.
+//! Signals to this process, as a descriptor to poll.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-/// Those that are caught. SIGCHLD only wakes.
+/// The signals that are caught. SIGCHLD only wakes.
 const CAUGHT: [i32; 7] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD];
 
 pub(super) struct Signals {
-    /// Something arrives here with every signal.
+    /// Readable after a signal.
     bell: UnixStream,
     flags: Vec<(i32, Arc<AtomicBool>)>,
     handlers: Vec<SigId>,
@@ -27,7 +27,7 @@ impl Signals {
         let mut signals = Self { bell, flags: Vec::new(), handlers: Vec::new() };
         for signal in CAUGHT {
             let flag = Arc::new(AtomicBool::new(false));
-            // In this order, so that a flag is up before the bell rings.
+            // In this order: the flag is set before the pipe wakes the loop.
             signals.handlers.push(signal_hook::flag::register(signal, Arc::clone(&flag))?);
             signals.handlers.push(signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?);
             signals.flags.push((signal, flag));
@@ -35,7 +35,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// What has arrived since the last time, but for SIGCHLD.
+    /// The signals since the last call, without SIGCHLD.
     pub(super) fn take(&mut self) -> Vec<i32> {
         let mut bytes = [0; 64];
         while matches!(self.bell.read(&mut bytes), Ok(1..)) {}

@@ -1,4 +1,4 @@
-//! What this machine is and can do: found out by asking, and by trying where asking does not help.
+//! What this host has and can do: by asking, and by trying where asking does not help.
 
 mod cores;
 mod limits;
@@ -12,18 +12,18 @@ pub use network::{Interface, UdpAbility, interfaces, udp};
 pub use port::{PortHolder, roce_port_holders};
 pub use shared_memory::{SharedMemory, shared_memory};
 
-/// The host's name.
+/// The name of the host.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The system and its version, such as `Linux 6.12.1`.
+/// The kernel and its version, such as `Linux 6.12.1`.
 pub fn system() -> String {
     let name = rustix::system::uname();
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
 }
 
-/// A file that holds one line, as the system's settings do.
+/// A file with one line, as in /proc and /sys.
 fn line(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Ranks while they run.
+//! The loop of the supervisor.
 
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _};
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,21 +12,21 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use super::end::{End, How, Outcome};
 use super::guard::Guard;
 use super::lines::Lines;
+use super::outcome::{ExitKind, Outcome, RankExit};
 use super::signals::Signals;
-use super::{JobError, Output, Plan, Stream, leash};
+use super::{Output, Plan, Stream, SupervisorError, parent_death};
 use crate::{Secret, socket};
 
-/// How long output is waited for when all ranks have ended and something still holds it open.
+/// ExitKind long output is read after all ranks have ended, if a child of theirs still has it open.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// Without anything happening, a look around at least this often.
-const LOOK_INTERVAL: Duration = Duration::from_hours(1);
+/// The longest poll.
+const POLL_MAX: Duration = Duration::from_hours(1);
 /// Bytes read at a time.
 const READ_SIZE: usize = 64 * 1024;
 
-/// An output of a rank that is open.
+/// An open output stream of a rank.
 struct Source {
     rank: u32,
     stream: Stream,
@@ -37,12 +37,12 @@ struct Source {
 struct Running {
     rank: u32,
     process: Child,
-    how: Option<How>,
+    how: Option<ExitKind>,
 }
 
 /// Why ranks are being ended.
 enum Cause {
-    Failure(End),
+    Failure(RankExit),
     Limit,
     Signal(i32),
 }
@@ -52,20 +52,20 @@ struct Job<'a> {
     ranks: Vec<Running>,
     sources: Vec<Source>,
     guard: Option<Guard>,
-    /// Why they are being ended, those that ran then, and when they are made to, unless that has been done.
+    /// Why ranks are being ended, those that ran then, and when they are killed, unless that has been done.
     ending: Option<(Cause, Vec<u32>)>,
     kill_at: Option<Instant>,
     interrupts: u32,
 }
 
-/// What is the same for all ranks of a job.
+/// What all ranks of a job share.
 struct Common {
-    /// Holds the port where they meet.
+    /// Reserves the port of the rendezvous.
     _port: OwnedFd,
     variables: Vec<(&'static str, String)>,
 }
 
-pub(super) fn run(plan: &Plan, output: &mut dyn Output) -> Result<Outcome, JobError> {
+pub(super) fn run(plan: &Plan, output: &mut dyn Output) -> Result<Outcome, SupervisorError> {
     let mut signals = Signals::catch()?;
     let common = common(plan)?;
     let mut job = Job {
@@ -77,7 +77,7 @@ pub(super) fn run(plan: &Plan, output: &mut dyn Output) -> Result<Outcome, JobEr
         kill_at: None,
         interrupts: 0,
     };
-    for rank in 0..plan.places.len() as u32 {
+    for rank in 0..plan.slots.len() as u32 {
         job.start(rank, &common, output)?;
     }
     let began = Instant::now();
@@ -93,12 +93,12 @@ pub(super) fn run(plan: &Plan, output: &mut dyn Output) -> Result<Outcome, JobEr
             break;
         }
         let limit = limit.filter(|_| job.ending.is_none());
-        let times = [limit, job.kill_at, drained_at, Some(now + LOOK_INTERVAL)];
+        let times = [limit, job.kill_at, drained_at, Some(now + POLL_MAX)];
         job.sleep(&signals, times.into_iter().flatten().min().unwrap_or(now))?;
         for signal in signals.take() {
             job.signalled(signal);
         }
-        job.read(output).map_err(JobError::Output)?;
+        job.read(output).map_err(SupervisorError::Output)?;
         job.reap()?;
         let now = Instant::now();
         if limit.is_some_and(|limit| now >= limit) {
@@ -111,19 +111,19 @@ pub(super) fn run(plan: &Plan, output: &mut dyn Output) -> Result<Outcome, JobEr
     }
     for source in &mut job.sources {
         let (rank, stream) = (source.rank, source.stream);
-        source.lines.finish(|line| output.line(rank, stream, line)).map_err(JobError::Output)?;
+        source.lines.finish(|line| output.line(rank, stream, line)).map_err(SupervisorError::Output)?;
     }
-    output.flush().map_err(JobError::Output)?;
+    output.flush().map_err(SupervisorError::Output)?;
     Ok(job.outcome())
 }
 
 fn common(plan: &Plan) -> io::Result<Common> {
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let (port_holder, port) = socket::reserve(loopback)?;
-    // PyTorch's store does not share a port with anybody, so this one can only be found free and be let go.
+    // PyTorch's store shares its port with nobody, so this one is found free and released.
     let (_, master_port) = socket::reserve(loopback)?;
     let job = Secret::fresh()?;
-    let size = plan.places.len().to_string();
+    let size = plan.slots.len().to_string();
     let mut variables = vec![
         ("RAILNET_WORLD_SIZE", size.clone()),
         ("RAILNET_RENDEZVOUS", format!("{loopback}:{port}")),
@@ -140,42 +140,43 @@ fn common(plan: &Plan) -> io::Result<Common> {
     if std::env::var_os("RAILNET_SECRET").is_none_or(|secret| secret.is_empty()) {
         variables.push(("RAILNET_SECRET", Secret::fresh()?));
     }
-    // As torchrun does: several ranks with as many threads as there are cores each would only be in each other's way.
-    if plan.places.len() > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
+    // As torchrun does: several ranks with as many threads as there are cores each would oversubscribe the host.
+    if plan.slots.len() > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
         variables.push(("OMP_NUM_THREADS", "1".to_owned()));
     }
     Ok(Common { _port: port_holder, variables })
 }
 
 impl Job<'_> {
-    fn start(&mut self, rank: u32, common: &Common, output: &mut dyn Output) -> Result<(), JobError> {
+    fn start(&mut self, rank: u32, common: &Common, output: &mut dyn Output) -> Result<(), SupervisorError> {
         let plan = self.plan;
-        let place = &plan.places[rank as usize];
+        let slot = &plan.slots[rank as usize];
         let mut command = Command::new(&plan.program);
         command.args(&plan.arguments).env_remove("RAILNET_LAUNCHER").process_group(0);
         command.envs(common.variables.iter().map(|(name, value)| (*name, value)));
-        command.env("RAILNET_HOST_GROUP", &place.group);
+        command.env("RAILNET_HOST_GROUP", &slot.group);
         for (names, value) in [
             (&["RAILNET_RANK", "RANK", "ROLE_RANK"][..], rank),
-            (&["RAILNET_LOCAL_RANK", "LOCAL_RANK"], place.local_rank),
-            (&["RAILNET_LOCAL_SIZE", "LOCAL_WORLD_SIZE"], place.local_size),
-            (&["RAILNET_NODE", "GROUP_RANK", "NODE_RANK"], place.node),
-            (&["RAILNET_NODES", "GROUP_WORLD_SIZE"], place.nodes),
+            (&["RAILNET_LOCAL_RANK", "LOCAL_RANK"], slot.local_rank),
+            (&["RAILNET_LOCAL_SIZE", "LOCAL_WORLD_SIZE"], slot.local_size),
+            (&["RAILNET_NODE", "GROUP_RANK", "NODE_RANK"], slot.node),
+            (&["RAILNET_NODES", "GROUP_WORLD_SIZE"], slot.nodes),
         ] {
             command.envs(names.iter().map(|name| (name, value.to_string())));
         }
         command.envs(plan.variables.iter().map(|(name, value)| (name, value)));
-        // A group in the background that reads a terminal is stopped by the system, so only a pipe or a file is for it.
+        // The kernel stops a background group that reads a terminal, so only a pipe or a file is inherited.
         let is_for_rank = rank == 0 && !io::stdin().is_terminal();
         command.stdin(if is_for_rank { Stdio::inherit() } else { Stdio::null() });
         for stream in [Stream::Out, Stream::Error] {
-            let target = output.file(rank, stream).map_err(JobError::Output)?.unwrap_or_else(Stdio::piped);
+            let target =
+                output.file(rank, stream).map_err(SupervisorError::Output)?.unwrap_or_else(Stdio::piped);
             match stream {
                 Stream::Out => command.stdout(target),
                 Stream::Error => command.stderr(target),
             };
         }
-        leash::bind(&mut command);
+        parent_death::bind(&mut command);
         let mut process = command.spawn().map_err(|error| self.not_started(rank, error))?;
         let pipes = [
             (Stream::Out, process.stdout.take().map(OwnedFd::from)),
@@ -192,7 +193,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn not_started(&self, rank: u32, error: io::Error) -> JobError {
+    fn not_started(&self, rank: u32, error: io::Error) -> SupervisorError {
         let program = self.plan.program.to_string_lossy().into_owned();
         let path = Path::new(&self.plan.program);
         let cause = match error.kind() {
@@ -201,14 +202,14 @@ impl Job<'_> {
             ErrorKind::NotFound => "there is no such program in the folders of PATH",
             ErrorKind::PermissionDenied if path.is_dir() => "it is a directory",
             ErrorKind::PermissionDenied => "it may not be run: chmod +x makes a file a program",
-            _ => return JobError::Start { rank, error },
+            _ => return SupervisorError::Start { rank, error },
         };
-        JobError::NoProgram { program, cause: cause.to_owned() }
+        SupervisorError::NoProgram { program, cause: cause.to_owned() }
     }
 
     fn inform_guard(&mut self) {
         let running = self.ranks.iter().filter(|one| one.how.is_none()).map(|one| one.process.id());
-        // A guard that is gone guards nothing; ranks are bound to this process without it too.
+        // Without the guard ranks still have their parent-death signal.
         if self.guard.as_mut().is_some_and(|guard| guard.watch(running).is_err()) {
             self.guard = None;
         }
@@ -220,7 +221,7 @@ impl Job<'_> {
         socket::wait(&mut fds, until)
     }
 
-    /// Reads what there is. Each rank has its turn before any has a second.
+    /// Reads what has arrived, from each rank in turn.
     fn read(&mut self, output: &mut dyn Output) -> io::Result<()> {
         let mut buffer = vec![0; READ_SIZE];
         let mut failure = Ok(());
@@ -244,30 +245,31 @@ impl Job<'_> {
         output.flush()
     }
 
-    /// Looks who has ended.
+    /// Checks which ranks have ended.
     fn reap(&mut self) -> io::Result<()> {
         let mut ended = Vec::new();
         for one in self.ranks.iter_mut().filter(|one| one.how.is_none()) {
             let pid = pid(&one.process);
-            // The process is left where it is, so that its number, which is that of its group, stays taken until what it
-            // has left behind is gone as well.
+            // The process is not reaped, so that its pid, which is that of its group, is not reused until its children are gone
+            // as well.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             if rustix::process::waitid(WaitId::Pid(pid), options)?.is_none() {
                 continue;
             }
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
-            let how = How::of(one.process.wait()?);
+            let how = ExitKind::of(one.process.wait()?);
             one.how = Some(how);
-            ended.push(End { rank: one.rank, pid: one.process.id(), how });
+            ended.push(RankExit { rank: one.rank, pid: one.process.id(), how });
         }
         if ended.is_empty() {
             return Ok(());
         }
         self.inform_guard();
-        // Of several that failed at once, one that was killed is more likely to be the cause than one that noticed.
-        ended.sort_by_key(|end| (matches!(end.how, How::Exit(_)), end.rank));
-        if let Some(first) = ended.iter().find(|end| !end.how.is_good()).filter(|_| self.ending.is_none()) {
-            let others = ended.iter().filter(|end| end.rank != first.rank && !end.how.is_good());
+        // Of several that failed at once, one that was killed is more likely the cause than one that noticed.
+        ended.sort_by_key(|end| (matches!(end.how, ExitKind::Exit(_)), end.rank));
+        if let Some(first) = ended.iter().find(|end| !end.how.is_success()).filter(|_| self.ending.is_none())
+        {
+            let others = ended.iter().filter(|end| end.rank != first.rank && !end.how.is_success());
             let others: Vec<u32> = others.map(|end| end.rank).collect();
             self.end(Cause::Failure(first.clone()), Signal::TERM);
             if let Some((_, running)) = &mut self.ending {
@@ -303,12 +305,12 @@ impl Job<'_> {
         }
     }
 
-    /// A signal to the groups of all ranks that run.
+    /// Sends a signal to the groups of all ranks that run.
     fn tell(&self, signal: Signal) {
         for one in self.ranks.iter().filter(|one| one.how.is_none()) {
-            // A group that has just ended will be noticed.
+            // A group that has just ended is noticed later.
             let _ = rustix::process::kill_process_group(pid(&one.process), signal);
-            // One that was stopped should hear it too.
+            // A stopped process must handle it too.
             let _ = rustix::process::kill_process_group(pid(&one.process), Signal::CONT);
         }
     }
@@ -317,14 +319,14 @@ impl Job<'_> {
         let end = |rank: &u32| {
             let one = &self.ranks[*rank as usize];
             let how = one.how.expect("all ranks have ended");
-            End { rank: *rank, pid: one.process.id(), how }
+            RankExit { rank: *rank, pid: one.process.id(), how }
         };
         match &self.ending {
-            None => Outcome::Well,
+            None => Outcome::Success,
             Some((Cause::Failure(first), others)) => {
                 Outcome::Failed { first: first.clone(), others: others.iter().map(end).collect() }
             }
-            Some((Cause::Limit, running)) => Outcome::TooLong { running: running.iter().map(end).collect() },
+            Some((Cause::Limit, running)) => Outcome::TimedOut { running: running.iter().map(end).collect() },
             Some((Cause::Signal(signal), running)) => {
                 Outcome::Stopped { signal: *signal, running: running.iter().map(end).collect() }
             }
@@ -333,7 +335,7 @@ impl Job<'_> {
 }
 
 impl Drop for Job<'_> {
-    /// Whatever the reason for leaving early: nothing stays behind.
+    /// However the supervisor returns, nothing is left behind.
     fn drop(&mut self) {
         self.tell(Signal::KILL);
         for one in self.ranks.iter_mut().filter(|one| one.how.is_none()) {

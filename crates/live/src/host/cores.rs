@@ -1,11 +1,11 @@
-//! Cores and memory: those of the machine, and those that this process may use.
+//! Cores and memory of the host, and those that this process may use.
 
 use super::line;
 
 /// Cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cores {
-    /// Of the machine.
+    /// Of the host.
     pub online: usize,
     /// That this process may use, by affinity and control group.
     pub usable: usize,
@@ -14,20 +14,20 @@ pub struct Cores {
 /// Bytes of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Of the machine.
+    /// Of the host.
     pub total: Option<u64>,
-    /// That this process's control group may use, where there is a limit.
+    /// The limit of this process's control group, if there is one.
     pub limit: Option<u64>,
 }
 
-/// How many cores there are.
+/// The number of cores.
 pub fn cores() -> Cores {
     let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let online = line("/sys/devices/system/cpu/online").and_then(|list| count(&list));
     Cores { online: online.unwrap_or(usable).max(usable), usable }
 }
 
-/// How many threads of all processes run or would like to now.
+/// Runnable threads of all processes.
 pub fn running() -> Option<usize> {
     line("/proc/loadavg").and_then(|text| text.split(' ').nth(3)?.split_once('/')?.0.parse().ok())
 }
@@ -43,7 +43,7 @@ fn count(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// How much memory there is.
+/// The size of memory.
 pub fn memory() -> Memory {
     let total = line("/proc/meminfo").and_then(|text| meminfo(&text));
     let limit = group_limit().filter(|limit| total.is_none_or(|total| *limit < total));
@@ -56,7 +56,7 @@ fn meminfo(text: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The least limit on the way from this process's control group up to the root, in either version of them.
+/// The lowest limit from this process's control group up to the root, in cgroups v1 or v2.
 fn group_limit() -> Option<u64> {
     let groups = line("/proc/self/cgroup")?;
     let mut least: Option<u64> = None;

@@ -1,4 +1,4 @@
-//! Who holds UDP port 4791 of an address, as `/proc/net/udp` tells it without binding anything.
+//! The sockets on UDP port 4791 of an address, read from `/proc/net/udp` without binding anything.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::network::ROCE_PORT;
 
-/// A UDP socket that receives what comes to port 4791 of an address.
+/// A UDP socket that receives packets to port 4791 of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortHolder {
-    /// The user whose process made it.
+    /// The user who owns it.
     pub user: u32,
-    /// Whether it is the kernel's own, as that of `rdma_rxe` is.
+    /// Whether it is a socket of the kernel, as that of `rdma_rxe` is.
     pub is_kernel: bool,
 }
 

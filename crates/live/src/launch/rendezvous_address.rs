@@ -1,4 +1,4 @@
-//! Where the ranks of a job meet, and what tells it from others.
+//! The address of the rendezvous, and the name of the job.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -6,11 +6,11 @@ use std::{fmt, io};
 
 use super::{LaunchError, Launcher, Variables, expand};
 
-/// The ports that are chosen from, where a launcher names none: below the range from which Linux takes ports by itself.
+/// Ports to choose from, if a launcher names none: below the ephemeral range of Linux.
 const PORTS: std::ops::Range<u32> = 15_000..31_000;
 
-/// A port where ranks can meet on this host: free now, and none that the system gives away by itself before rank 0
-/// listens there.
+/// A port for a rendezvous on this host: free now, and outside of the ephemeral range, so that it is likely to be free when
+/// rank 0 listens there.
 pub fn free_port() -> std::io::Result<u16> {
     let range = PORTS.end - PORTS.start;
     loop {
@@ -33,29 +33,29 @@ pub struct HeldPort {
 }
 
 impl HeldPort {
-    /// Takes one of an address of this host.
+    /// Reserves a port of an address of this host.
     pub fn new(address: IpAddr) -> io::Result<Self> {
         let (socket, port) = crate::socket::reserve(address)?;
         Ok(Self { _socket: socket, port })
     }
 }
 
-/// A place where ranks meet: rank 0 listens there.
+/// The address of a rendezvous: rank 0 listens there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Meeting {
-    /// Names or addresses of rank 0's host: the first that means something here is taken.
+pub struct RendezvousAddress {
+    /// Names or addresses of rank 0's host: the first that resolves is used.
     pub hosts: Vec<String>,
     /// The port.
     pub port: u16,
 }
 
-impl Meeting {
-    /// A place on one host.
+impl RendezvousAddress {
+    /// On one host.
     pub fn new(host: &str, port: u16) -> Self {
         Self { hosts: vec![host.to_owned()], port }
     }
 
-    /// Reads `host:port`; an IPv6 address stands in brackets.
+    /// Parses `host:port`; an IPv6 address is in brackets.
     pub fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok().filter(|port| *port != 0)?;
@@ -66,7 +66,7 @@ impl Meeting {
     }
 }
 
-impl fmt::Display for Meeting {
+impl fmt::Display for RendezvousAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.hosts.first().map_or("", String::as_str);
         if host.contains(':') {
@@ -77,7 +77,7 @@ impl fmt::Display for Meeting {
     }
 }
 
-/// What tells a job from others of its launcher.
+/// The name of the job, unique for its launcher.
 pub(super) fn job(launcher: Launcher, variables: Variables<'_>, parent: u32) -> String {
     let get = |name: &str| variables(name).unwrap_or_default();
     if let Some(job) = variables("RAILNET_JOB") {
@@ -85,7 +85,7 @@ pub(super) fn job(launcher: Launcher, variables: Variables<'_>, parent: u32) -> 
     }
     match launcher {
         Launcher::Railnet => get("RAILNET_RENDEZVOUS"),
-        // Ranks change over a restart, so a restart is another job.
+        // Ranks change at a restart, so a restart is another job.
         Launcher::Torchrun => format!(
             "torchrun {} {} {} {}",
             get("TORCHELASTIC_RUN_ID"),
@@ -98,7 +98,7 @@ pub(super) fn job(launcher: Launcher, variables: Variables<'_>, parent: u32) -> 
             let id = variables("PMIX_NAMESPACE").unwrap_or_else(|| get("OMPI_MCA_ess_base_jobid"));
             format!("openmpi {id}")
         }
-        // Hydra gives its processes no name for the job; on one host they have a parent in common.
+        // Hydra gives its processes no job id; on one host they have the same parent.
         Launcher::Mpich => match variables("PMI_JOBID") {
             Some(id) => format!("pmi {id}"),
             None => format!("pmi below {parent}"),
@@ -111,24 +111,24 @@ pub(super) fn job(launcher: Launcher, variables: Variables<'_>, parent: u32) -> 
     }
 }
 
-/// Where to meet, where the variables tell.
-pub(super) fn place(
+/// The address of the rendezvous, as far as the variables tell.
+pub(super) fn address(
     launcher: Launcher,
     variables: Variables<'_>,
     job: &str,
     is_one_host: bool,
-) -> Result<Option<Meeting>, LaunchError> {
+) -> Result<Option<RendezvousAddress>, LaunchError> {
     if let Some(text) = variables("RAILNET_RENDEZVOUS") {
         let need = "host:port is needed, such as 10.0.0.1:29400 or [fd00::1]:29400";
-        let meeting = Meeting::parse(&text);
-        return match meeting {
-            Some(meeting) => Ok(Some(meeting)),
-            None => Err(LaunchError::Meeting { name: "RAILNET_RENDEZVOUS", text, need }),
+        let address = RendezvousAddress::parse(&text);
+        return match address {
+            Some(address) => Ok(Some(address)),
+            None => Err(LaunchError::RendezvousAddress { name: "RAILNET_RENDEZVOUS", text, need }),
         };
     }
     let port = match variables("RAILNET_PORT") {
         None => chosen_port(job),
-        Some(text) => text.parse().ok().filter(|port| *port != 0).ok_or(LaunchError::Meeting {
+        Some(text) => text.parse().ok().filter(|port| *port != 0).ok_or(LaunchError::RendezvousAddress {
             name: "RAILNET_PORT",
             text,
             need: "a port from 1 to 65535 is needed",
@@ -136,18 +136,18 @@ pub(super) fn place(
     };
     let hosts = match launcher {
         Launcher::Slurm => slurm_hosts(variables, "SLURM_STEP_NODELIST")?,
-        // The port of MASTER_ADDR is taken by PyTorch's own store, so only the host is the same.
+        // PyTorch's own store uses the port of MASTER_ADDR, so only the host is the same.
         _ => match variables("MASTER_ADDR") {
             Some(host) => vec![host],
             None if is_one_host => vec!["127.0.0.1".to_owned()],
             None => slurm_hosts(variables, "SLURM_JOB_NODELIST")?,
         },
     };
-    Ok((!hosts.is_empty()).then_some(Meeting { hosts, port }))
+    Ok((!hosts.is_empty()).then_some(RendezvousAddress { hosts, port }))
 }
 
-/// The first node of a list runs rank 0. Nodes that exist only for Slurm have no address; then the host of `srun` is the
-/// best guess, and the right one where nodes are virtual or a batch script ran it.
+/// The first node of a list runs rank 0. Nodes that exist only for Slurm have no address; then the host of `srun` is the best
+/// guess, and right where nodes are virtual or a batch script runs it.
 fn slurm_hosts(variables: Variables<'_>, name: &'static str) -> Result<Vec<String>, LaunchError> {
     let Some(list) = variables(name) else {
         return Ok(Vec::new());

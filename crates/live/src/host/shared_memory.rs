@@ -1,23 +1,22 @@
-//! Memory that processes share.
+//! What shared memory the kernel permits.
 
 use std::io;
 
 use rustix::fs::MemfdFlags;
 
-/// How much is tried.
+/// Bytes that are tried.
 const TRIED: u64 = 1 << 20;
 
-/// Whether and how much memory processes can share.
+/// Whether processes can share memory, and how much.
 #[derive(Debug)]
 pub struct SharedMemory {
-    /// Whether memory without a name can be had: it goes with the last process that has it.
+    /// Whether a memfd can be created: its memory is freed with the last process that has it.
     pub memfd: io::Result<()>,
-    /// Free and total bytes of `/dev/shm`, where there is one. Memory without a name is not limited by it, but other
-    /// programs' is.
+    /// Free and total bytes of `/dev/shm`, if it exists. It does not limit memfds, but the shared memory of other programs.
     pub folder: Option<(u64, u64)>,
 }
 
-/// Tries to get memory that can be shared.
+/// Tries to create shared memory.
 pub fn shared_memory() -> SharedMemory {
     let memfd = || {
         let memory = rustix::fs::memfd_create("railnet-doctor", MemfdFlags::CLOEXEC)?;

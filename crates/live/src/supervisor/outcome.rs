@@ -1,19 +1,19 @@
-//! How ranks end, in words.
+//! ExitKind ranks end, in words.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-/// How a process ended.
+/// ExitKind a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum ExitKind {
     /// By itself, with a status.
     Exit(i32),
     /// Killed by a signal.
     Signal(i32),
 }
 
-impl How {
+impl ExitKind {
     pub(super) fn of(status: ExitStatus) -> Self {
         match status.signal() {
             Some(signal) => Self::Signal(signal),
@@ -21,13 +21,13 @@ impl How {
         }
     }
 
-    /// Whether all is well.
-    pub fn is_good(self) -> bool {
+    /// Whether it succeeded.
+    pub fn is_success(self) -> bool {
         self == Self::Exit(0)
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for ExitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exit(status) => write!(f, "ended with exit status {status}"),
@@ -47,7 +47,7 @@ pub fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// What a signal usually means for a program that dies of it.
+/// What a signal usually means for a program that it kills.
 fn meaning(signal: i32) -> Option<&'static str> {
     use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGXCPU};
     Some(match signal {
@@ -64,39 +64,39 @@ fn meaning(signal: i32) -> Option<&'static str> {
 
 /// The end of one rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct End {
-    /// Which.
+pub struct RankExit {
+    /// The rank.
     pub rank: u32,
-    /// Its process.
+    /// Its pid.
     pub pid: u32,
-    /// How.
-    pub how: How,
+    /// ExitKind it ended.
+    pub how: ExitKind,
 }
 
-/// What came of a job.
+/// The outcome of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Every rank ended well.
-    Well,
+    /// Every rank succeeded.
+    Success,
     /// A rank failed, and the others were ended.
     Failed {
         /// The first that failed.
-        first: End,
-        /// Those that ran at that time, and how they ended.
-        others: Vec<End>,
+        first: RankExit,
+        /// The ranks that ran at that time, and how they ended.
+        others: Vec<RankExit>,
     },
-    /// It took too long.
-    TooLong {
-        /// Those that ran at that time, and how they ended.
-        running: Vec<End>,
+    /// The job timed out.
+    TimedOut {
+        /// The ranks that ran at that time, and how they ended.
+        running: Vec<RankExit>,
     },
-    /// This process was told to end.
+    /// This process was told to stop.
     Stopped {
-        /// By which signal.
+        /// The signal.
         signal: i32,
-        /// Those that ran at that time, and how they ended.
-        running: Vec<End>,
+        /// The ranks that ran at that time, and how they ended.
+        running: Vec<RankExit>,
     },
 }
 
@@ -106,13 +106,13 @@ mod tests {
 
     #[test]
     fn ends_are_told_in_words() {
-        assert_eq!(How::Exit(3).to_string(), "ended with exit status 3");
+        assert_eq!(ExitKind::Exit(3).to_string(), "ended with exit status 3");
         assert_eq!(
-            How::Signal(11).to_string(),
+            ExitKind::Signal(11).to_string(),
             "was killed by SIGSEGV (it touched memory that is not its own)"
         );
-        assert_eq!(How::Signal(15).to_string(), "was killed by SIGTERM");
-        assert_eq!(How::Signal(64).to_string(), "was killed by signal 64");
-        assert!(How::Exit(0).is_good() && !How::Signal(0).is_good());
+        assert_eq!(ExitKind::Signal(15).to_string(), "was killed by SIGTERM");
+        assert_eq!(ExitKind::Signal(64).to_string(), "was killed by signal 64");
+        assert!(ExitKind::Exit(0).is_success() && !ExitKind::Signal(0).is_success());
     }
 }

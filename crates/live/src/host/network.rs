@@ -17,11 +17,11 @@ pub struct Interface {
     pub name: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// The most bytes of an IP packet on it.
+    /// Its MTU: the most bytes of an IP packet.
     pub mtu: Option<u32>,
-    /// Its rate in Mb/s, where it knows one.
+    /// Its rate in Mb/s, if the driver knows one.
     pub rate_mbps: Option<u32>,
-    /// Whether it leads only to this host itself.
+    /// Whether it is a loopback interface.
     pub is_loopback: bool,
 }
 
@@ -30,9 +30,9 @@ pub struct Interface {
 pub struct UdpAbility {
     /// Whether the port of RoCEv2 can be bound now.
     pub roce_port: io::Result<()>,
-    /// Packets that one call may send (GSO); 1 where the system cannot.
+    /// Packets that one system call can send (GSO); 1 without it.
     pub segments_sent: usize,
-    /// Packets that one call may receive as one (GRO); 1 where the system cannot.
+    /// Packets that one system call can receive as one (GRO); 1 without it.
     pub segments_received: usize,
 }
 

@@ -1,23 +1,23 @@
-//! Limits that the system sets.
+//! Limits of the kernel.
 
 use rustix::process::Resource;
 
 use super::line;
 
-/// Limits that the system sets; nothing where there is none.
+/// Limits of the kernel; `None` where there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The most bytes that a socket may buffer of what it received (`net.core.rmem_max`).
+    /// The largest receive buffer of a socket (`net.core.rmem_max`).
     pub receive_buffer: Option<u64>,
-    /// The most bytes that a socket may buffer of what it sends (`net.core.wmem_max`).
+    /// The largest send buffer of a socket (`net.core.wmem_max`).
     pub send_buffer: Option<u64>,
-    /// The most callers that may wait for a listening socket (`net.core.somaxconn`).
+    /// The largest backlog of a listening socket (`net.core.somaxconn`).
     pub backlog: Option<u64>,
-    /// The most bytes that may be locked in memory (`ulimit -l`).
+    /// Bytes of memory that may be locked (`ulimit -l`).
     pub locked_memory: Option<u64>,
-    /// The most files that may be open (`ulimit -n`).
+    /// Open files (`ulimit -n`).
     pub open_files: Option<u64>,
-    /// How far this process may raise that by itself.
+    /// The hard limit of open files.
     pub open_files_hard: Option<u64>,
 }
 
