@@ -187,7 +187,7 @@ impl Errors {
         let global = |rank: Rank| {
             self.global_ranks.get().and_then(|ranks| ranks.get(rank.0 as usize)).copied().unwrap_or(rank.0)
         };
-        let culprits = error.culprits();
+        let culprits: Vec<Rank> = error.culprits().into_iter().map(|rank| Rank(rank as u32)).collect();
         let renamed: Vec<String> = culprits
             .iter()
             .filter(|rank| global(**rank) != rank.0)
@@ -259,7 +259,7 @@ impl Communicator {
             match py.detach(wait) {
                 Ok(Ok(inner)) => return Ok(Self::new(inner, error)),
                 Ok(Err(failure)) => {
-                    let ranks = failure.culprits().into_iter().map(|rank| rank.0).collect();
+                    let ranks = failure.culprits().into_iter().map(|rank| rank as u32).collect();
                     return Err(raised(py, &error, failure.to_string(), ranks));
                 }
                 Err(RecvTimeoutError::Timeout) => py.check_signals()?,

@@ -47,7 +47,7 @@ mod thread;
 mod transport;
 
 pub use authentication::Authentication;
-pub use communicator::{Communicator, Element, Group, Options, Pending, Window};
+pub use communicator::{Communicator, CommunicatorBuilder, Element, Group, Options, Pending, Window};
 pub use conduit::Conduit;
 pub use control::Control;
 pub use engine::ReachError;

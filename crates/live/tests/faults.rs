@@ -10,7 +10,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use railnet_core::{Random, Rank, ReduceOp};
+use railnet_core::{Random, ReduceOp};
 use railnet_live::communicator::{Options, RoceOptions};
 use railnet_live::{Communicator, Conduit};
 use ranks::Ranks;
@@ -102,7 +102,7 @@ fn a_sender_that_does_not_come_is_named_by_its_number_in_the_communicator() {
             world.set_timeout(SHORT);
             let error = world.receive(&mut [0_u32], 2).unwrap_err();
             let text = error.to_string();
-            assert_eq!(error.culprits(), [Rank(2)], "{text}");
+            assert_eq!(error.culprits(), [2], "{text}");
             assert!(text.contains("rank 2 has not entered") && text.contains("rank 1 waits"), "{text}");
         }
         is_over.wait();
@@ -143,7 +143,7 @@ fn a_rank_that_left_before_anybody_reached_it_is_named_by_all() {
             has_left.wait();
             let error = world.barrier().unwrap_err();
             assert!(error.to_string().contains("Barrier #0"), "{error}");
-            assert_eq!(error.culprits(), [Rank(2)]);
+            assert_eq!(error.culprits(), [2]);
         });
     }
 }
@@ -282,7 +282,7 @@ fn rank() {
         }
     };
     println!("{}", error.to_string().replace('\n', " | "));
-    let lost: Vec<usize> = error.culprits().iter().map(|rank| rank.0 as usize).collect();
+    let lost: Vec<usize> = error.culprits();
     let rest = world.rebuild_without(&lost).unwrap();
     let mut data = [1_u64];
     rest.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();

@@ -17,6 +17,7 @@
 mod address;
 mod any_source;
 mod at_exit;
+mod builder;
 mod choice;
 mod collectives;
 mod element;
@@ -47,6 +48,7 @@ use railnet_coll::{Call, Collective, Schedule, build, check_call};
 use railnet_core::{Fold, Rank, ReduceOp};
 
 pub use address::own_address;
+pub use builder::CommunicatorBuilder;
 pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
@@ -218,6 +220,11 @@ impl Communicator {
     pub fn from_env() -> Result<Self, Error> {
         let launch = Launch::from_env()?;
         Self::meet(&Config::from_env(&launch)?, &Options::from_env()?)
+    }
+
+    /// Configures a communicator of all ranks in code, with the launcher's variables as defaults.
+    pub fn builder() -> CommunicatorBuilder {
+        CommunicatorBuilder::default()
     }
 
     /// Meets all other ranks.

@@ -27,11 +27,11 @@ use staging::Staging;
 /// by [`Communicator::window`](crate::Communicator::window).
 ///
 /// - A **put** returns when its source buffer may be reused; the data is at the target when a [signal](Window::signal) that was
-/// sent after it is seen there, or when a [flush](Window::flush) after it has returned.
+///   sent after it is seen there, or when a [flush](Window::flush) after it has returned.
 /// - **Signals** are counted for each pair of ranks and each window. A wait consumes as many as it waited for.
 /// - Operations to one target are executed in order, those to different targets in any.
 /// - A rank that dies, leaves or does not answer is an error that names it. A put that failed may have been executed in part;
-/// do not use the window after that.
+///   do not use the window after that.
 ///
 /// In shared memory these are stores into the target's memory, over RoCEv2 WRITEs, READs and atomics of its NIC, over TCP
 /// requests to the RMA service of the target.
