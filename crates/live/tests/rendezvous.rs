@@ -1,4 +1,4 @@
-//! Ranks that meet over real sockets, in threads: together, with something wrong, and among strangers.
+//! Ranks that meet over real sockets, in threads: together, with something wrong, and among unauthenticated peers.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::io::{Read, Write};
@@ -262,7 +262,7 @@ fn call(port: u16) -> TcpStream {
 }
 
 #[test]
-fn strangers_and_garbage_are_counted_and_change_nothing() {
+fn unauthenticated_peers_and_garbage_are_counted_and_change_nothing() {
     let configs = configs(3);
     let port = configs[0].rendezvous.as_ref().unwrap().port;
     thread::scope(|scope| {

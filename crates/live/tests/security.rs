@@ -35,7 +35,7 @@ fn secret(text: &[u8], ranks: u32) -> Vec<railnet_live::rendezvous::Config> {
 #[test]
 fn authenticated_ranks_get_right_results_over_every_conduit() {
     for conduit in [Conduit::SharedMemory, Conduit::Tcp, Conduit::Roce] {
-        let strangers = world_of(&secret(b"apple", 3), &options(conduit), |world| {
+        let refused = world_of(&secret(b"apple", 3), &options(conduit), |world| {
             for count in [0, 1, 13, 1000, 50_000, 300_000] {
                 let mut data: Vec<u64> = (0..count).map(|index| index + world.rank() as u64).collect();
                 world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
@@ -67,7 +67,7 @@ fn authenticated_ranks_get_right_results_over_every_conduit() {
             window.close().unwrap();
             world.unauthenticated_refused()
         });
-        assert_eq!(strangers, [0, 0, 0], "{conduit}");
+        assert_eq!(refused, [0, 0, 0], "{conduit}");
     }
 }
 

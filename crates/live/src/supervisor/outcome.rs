@@ -91,7 +91,7 @@ pub enum Outcome {
         /// The ranks that ran at that time, and how they ended.
         running: Vec<RankExit>,
     },
-    /// This process was told to stop.
+    /// A signal ended this process.
     Stopped {
         /// The signal.
         signal: i32,

@@ -14,22 +14,22 @@ const CAUGHT: [i32; 7] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SI
 
 pub(super) struct Signals {
     /// Readable after a signal.
-    bell: UnixStream,
+    receiver: UnixStream,
     flags: Vec<(i32, Arc<AtomicBool>)>,
     handlers: Vec<SigId>,
 }
 
 impl Signals {
     pub(super) fn catch() -> io::Result<Self> {
-        let (bell, rope) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        rope.set_nonblocking(true)?;
-        let mut signals = Self { bell, flags: Vec::new(), handlers: Vec::new() };
+        let (receiver, sender) = UnixStream::pair()?;
+        receiver.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
+        let mut signals = Self { receiver, flags: Vec::new(), handlers: Vec::new() };
         for signal in CAUGHT {
             let flag = Arc::new(AtomicBool::new(false));
             // In this order: the flag is set before the pipe wakes the loop.
             signals.handlers.push(signal_hook::flag::register(signal, Arc::clone(&flag))?);
-            signals.handlers.push(signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?);
+            signals.handlers.push(signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?);
             signals.flags.push((signal, flag));
         }
         Ok(signals)
@@ -38,7 +38,7 @@ impl Signals {
     /// The signals since the last call, without SIGCHLD.
     pub(super) fn take(&mut self) -> Vec<i32> {
         let mut bytes = [0; 64];
-        while matches!(self.bell.read(&mut bytes), Ok(1..)) {}
+        while matches!(self.receiver.read(&mut bytes), Ok(1..)) {}
         let is_up = |(_, flag): &&(i32, Arc<AtomicBool>)| flag.swap(false, Ordering::SeqCst);
         let taken = self.flags.iter().filter(is_up).map(|(signal, _)| *signal);
         taken.filter(|signal| *signal != SIGCHLD).collect()
@@ -47,7 +47,7 @@ impl Signals {
 
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.receiver.as_fd()
     }
 }
 

@@ -5,7 +5,7 @@ use railnet_coll::tuner::{HypercubeLimits, Medium};
 use super::limits::DIRECT_RANKS_MAX;
 use crate::conduit::Conduit;
 
-/// What things cost over a conduit.
+/// The costs of hops, messages and bytes over a conduit.
 ///
 /// Fitted to `railnet bench live --peers railnet --collectives all_reduce --ranks 2,4` and, for RoCEv2, `railnet perf
 /// all_reduce --conduit roce`, each with `NCCL_ALGO` forcing one algorithm after the other, three times, on a machine with two
@@ -21,8 +21,8 @@ use crate::conduit::Conduit;
 ///   4 ranks, TCP     112–150 199–286 – 2,100–2,700   109–130 173–185 – 700–1,250   90–102 142–166 – 880–1,150
 /// ```
 ///
-/// Where ranks share cores, each message takes one away from somebody, and many under way at a time are in each other's way. Four
-/// ranks on two cores, in µs (`--ranks 4`, seven to nine times by turns, middle):
+/// Where ranks share cores, each message takes a core from another rank, and many in flight at a time disturb each other. Four
+/// ranks on two cores, in µs (`--ranks 4`, medians of seven to nine interleaved runs):
 ///
 /// ```text
 ///   TCP     AllReduce      8 B … 16 KiB, 32, 64, 128, 512 KiB    Hypercube 43 41 44 51 65 95 183 583   Ring 76 79 84 98 112 139 188 549   Tree 53 45 51 59 100 151 249 677
@@ -34,8 +34,8 @@ use crate::conduit::Conduit;
 ///           ReduceScatter  8, 32, 512 KiB, 2, 8 MiB   Hypercube 8 11 85 545 3,516    Ring 8.4 10 57 231 1,842    Direct 6.2 14 143 832 3,117
 /// ```
 ///
-/// Since what a hypercube and a ring send over TCP lies in the caller's buffers, again in µs, four and five times by turns: the
-/// least, and the middle where the cores were far from each other in most. Half of what a hypercube sends stays on a core.
+/// The same with zero-copy sends over TCP of hypercube and ring, in µs, of four and five interleaved runs: the minimum, and the
+/// median where the cores were distant in most. Half of what a hypercube sends stays on a core.
 ///
 /// ```text
 ///           AllReduce      128, 512 KiB, 2, 8, 32 MiB   Hypercube 144 188, 388 450, 1,718 2,341, 8,542 11,663, 35,574 43,329
@@ -48,7 +48,7 @@ use crate::conduit::Conduit;
 pub(crate) const fn medium(conduit: Conduit, shares_cores: bool) -> Medium {
     let [hop_us, message_us, bandwidth, reduce_bandwidth, two_shots] = match conduit {
         Conduit::SharedMemory => [0.4, 0.2, 8.8, 24.0, 1.1],
-        // What TCP gains from a ring it gains from both directions at once: here that is a cost of reducing.
+        // A ring gains from full duplex over TCP: here that is part of the cost of reducing.
         Conduit::Tcp if shares_cores => [2.0, 8.0, 2.8, 3.2, 1.1],
         Conduit::Tcp => [5.5, 5.0, 2.8, 3.2, 1.1],
         Conduit::Roce => [12.0, 9.0, 0.78, 3.0, 2.1],
@@ -66,7 +66,7 @@ pub(crate) const fn medium(conduit: Conduit, shares_cores: bool) -> Medium {
         }
         _ => (1.0, HypercubeLimits::NEVER),
     };
-    // Two ranks with a core each, in µs (three times by turns and more, middle): 512 KiB, 1, 2, 4, 8 MiB around a ring 128 255 548 1,328 3,053, in two shots
+    // Two ranks with a core each, in µs (medians of three interleaved runs and more): 512 KiB, 1, 2, 4, 8 MiB around a ring 128 255 548 1,328 3,053, in two shots
     // 133 221 524 1,469 3,679.
     let two_shots_of_pair = match conduit {
         Conduit::Tcp if !shares_cores => 768 << 10..=2 << 20,

@@ -62,9 +62,9 @@ impl<T: Element> Window<'_, T> {
 
     /// Executes requests of other ranks, where this rank has to. Whether there were any.
     pub(super) fn serve(&self) -> bool {
-        let by_desk = self.service.as_ref().is_some_and(|service| service.service().serve());
+        let by_service = self.service.as_ref().is_some_and(|service| service.service().serve());
         let process = &self.communicator.process;
-        by_desk || self.staging.is_some() && process.with(Engine::drive_nic)
+        by_service || self.staging.is_some() && process.with(Engine::drive_nic)
     }
 
     fn begin(&self) -> Wait {
