@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_the_last_word_sees_all_before_it() {
+    fn a_reader_of_the_last_word_sees_all_before_it() {
         const WORDS: usize = 512;
         let buffer = Buffer::new(WORDS * WORD);
         let mut memory = ProcessMemory::default();

@@ -263,12 +263,12 @@ impl Context {
             let Some(output) = self.machine.poll_output() else {
                 moved |= self.proceed(now, conduits);
                 match self.machine.poll_output() {
-                    Some(output) => self.obey(output, conduits, post),
+                    Some(output) => self.execute_output(output, conduits, post),
                     None => return moved,
                 }
                 continue;
             };
-            self.obey(output, conduits, post);
+            self.execute_output(output, conduits, post);
         }
     }
 
@@ -335,7 +335,7 @@ impl Context {
 
     /// Executes an output that is no work.
     #[cold]
-    fn obey(&mut self, output: Output, conduits: &mut Conduits, post: &mut dyn FnMut(Envelope)) {
+    fn execute_output(&mut self, output: Output, conduits: &mut Conduits, post: &mut dyn FnMut(Envelope)) {
         let is_failed = self.machine.failure().is_some();
         match output {
             Output::Expect(_) | Output::Connect { .. } if is_failed => {}
@@ -456,7 +456,7 @@ impl Context {
 
     /// No progress for a while: asks the other ranks whether their calls match. Ranks may well wait for each other, so that the
     /// interval doubles each time.
-    pub(super) fn doubt(&mut self, now: Time) {
+    pub(super) fn ask_if_calls_match(&mut self, now: Time) {
         if now.since(self.machine.last_progress()) > self.ask_after {
             self.ask_after = self.ask_after * 2;
             self.machine.doubt(now);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_bound_to_cores_of_their_own_have_as_many_union_count() {
+    fn ranks_that_are_bound_to_cores_of_their_own_have_as_many_together() {
         assert_eq!(union_count(&[(2, &[0b11]), (2, &[0b11]), (2, &[0b11])]), 2);
         assert_eq!(union_count(&[(1, &[0b01]), (1, &[0b10]), (2, &[0, 0b11])]), 4);
         // Half of eight cores' time is for all ranks of a control group together.

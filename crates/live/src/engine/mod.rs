@@ -494,7 +494,7 @@ impl Engine {
     /// Checks whether a call has timed out.
     fn check_timeout(&mut self, index: usize) {
         let (now, context) = (self.now, &mut self.contexts[index]);
-        context.doubt(now);
+        context.ask_if_calls_match(now);
         context.machine.handle_timeout(now);
         if let Some(since) = context.machine.asking_since()
             && now.since(since) > span(ANSWER_TIMEOUT)

@@ -264,7 +264,7 @@ mod tests {
 
     /// A process that is killed between any two stores of a change leaves no rings with two names.
     #[test]
-    fn an_entry_is_given_up_before_its_rings_is_free() {
+    fn an_entry_is_given_up_before_its_rings_are_free() {
         let segment = Segment::create(LENGTH.next_multiple_of(4096)).unwrap();
         let directory = Directory { segment: &segment, at: 0 };
         let (index, rings) = directory.enter(NAME, |_| {}).unwrap();

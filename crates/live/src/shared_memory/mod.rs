@@ -589,7 +589,7 @@ mod tests {
 
     /// Each slice of an exchange has a line for itself; small slices of a sender that is ahead share lines.
     #[test]
-    fn who_waits_for_each_slice_gets_it_in_a_line_of_its_own() {
+    fn slices_of_an_exchange_have_lines_of_their_own() {
         let (mut sender, mut receiver, _) = pair();
         for number in 1..=100 {
             sender.publish(8, Mark(number));
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_told_of_at_once_when_it_was_taken() {
+    fn a_zero_copy_slice_returns_its_credit_at_once() {
         let (mut sender, mut receiver, _) = pair();
         sender.publish(8, Mark(1));
         sender.send_from(std::ptr::without_provenance(0x1000), 1 << 16);

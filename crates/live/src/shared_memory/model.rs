@@ -219,7 +219,7 @@ fn no_slice_is_read_before_it_is_there_or_overwritten_before_it_is_taken() {
 }
 
 #[test]
-fn ends_that_open_a_rings_at_the_same_time_have_the_same_one() {
+fn ends_that_open_at_the_same_time_have_the_same_rings() {
     let slices = Slices { lengths: &[8, 8192], is_exchange: false };
     check(move || {
         let memory = Arc::new(Model::new(Omitted::Nothing));
