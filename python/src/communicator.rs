@@ -16,7 +16,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use railnet::raw::{self, Call, Collective, Counts, Transfer, TransferDirection};
-use railnet::rendezvous::{Config, Launch, Launcher, Meeting, Secret};
+use railnet::rendezvous::{Config, Launch, Launcher, RendezvousAddress, Secret};
 use railnet::{DataType, Error, Options, Rank, ReduceOp, Scalar};
 
 use crate::failure::exception;
@@ -65,11 +65,11 @@ pub(crate) fn launch_variables() -> Vec<(&'static str, String)> {
     if matches!(launch.launcher, Launcher::Torchrun | Launcher::Alone) {
         return Vec::new();
     }
-    let Launch { rank, world_size, local_rank, local_size, meeting, .. } = launch;
+    let Launch { rank, world_size, local_rank, local_size, rendezvous, .. } = launch;
     let mut variables = vec![("RANK", rank.0.to_string()), ("WORLD_SIZE", world_size.to_string())];
     variables.extend(local_rank.map(|rank| ("LOCAL_RANK", rank.to_string())));
     variables.extend(local_size.map(|size| ("LOCAL_WORLD_SIZE", size.to_string())));
-    if let Some(Meeting { hosts, port }) = meeting {
+    if let Some(RendezvousAddress { hosts, port }) = rendezvous {
         // Nodes that exist only for Slurm have no address, and PyTorch tries one host only.
         let is_known = |host: &&String| (host.as_str(), port).to_socket_addrs().is_ok();
         let host = hosts.iter().find(is_known).or(hosts.first());
@@ -187,7 +187,7 @@ impl Errors {
         let global = |rank: Rank| {
             self.global_ranks.get().and_then(|ranks| ranks.get(rank.0 as usize)).copied().unwrap_or(rank.0)
         };
-        let culprits = error.culprits();
+        let culprits: Vec<Rank> = error.culprits().into_iter().map(|rank| Rank(rank as u32)).collect();
         let renamed: Vec<String> = culprits
             .iter()
             .filter(|rank| global(**rank) != rank.0)
@@ -236,7 +236,7 @@ impl Communicator {
         error: Py<PyAny>,
     ) -> PyResult<Self> {
         let usage = |text: String| exception(py, "UsageError", (text,));
-        let launch = Launch::told(Rank(rank), size, Meeting { hosts, port }, job);
+        let launch = Launch::told(Rank(rank), size, RendezvousAddress { hosts, port }, job);
         let mut config = Config::from_env(&launch).map_err(|error| usage(error.to_string()))?;
         if !config.secret.is_given() {
             config.secret = Secret::new(secret.as_bytes());
@@ -259,7 +259,7 @@ impl Communicator {
             match py.detach(wait) {
                 Ok(Ok(inner)) => return Ok(Self::new(inner, error)),
                 Ok(Err(failure)) => {
-                    let ranks = failure.culprits().into_iter().map(|rank| rank.0).collect();
+                    let ranks = failure.culprits().into_iter().map(|rank| rank as u32).collect();
                     return Err(raised(py, &error, failure.to_string(), ranks));
                 }
                 Err(RecvTimeoutError::Timeout) => py.check_signals()?,

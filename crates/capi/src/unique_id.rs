@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use railnet_core::{Fold, Rank};
 use railnet_live::communicator::own_address;
-use railnet_live::launch::{HeldPort, Launch, Meeting};
+use railnet_live::launch::{HeldPort, Launch, RendezvousAddress};
 use railnet_live::rendezvous::Config;
 use railnet_live::{Options, Secret};
 
@@ -73,9 +73,9 @@ impl UniqueId {
                  railnetGetUniqueId there, once for each, and send what it gives to the other ranks",
             ));
         }
-        let meeting = Meeting::new(&address.to_string(), port);
+        let address = RendezvousAddress::new(&address.to_string(), port);
         let job = format!("id {}", String::from_utf8_lossy(&number));
-        let mut config = Config::from_env(&Launch::told(Rank(rank), ranks, meeting, job))?;
+        let mut config = Config::from_env(&Launch::told(Rank(rank), ranks, address, job))?;
         if !config.secret.is_given() {
             config.secret = Secret::new(&secret);
         }

@@ -113,7 +113,7 @@ fn object(facts: &Facts, checks: &[Check]) -> Value {
             "local_size": launch.local_size,
             "node": launch.node,
             "host_group": launch.host_group,
-            "rendezvous": launch.meeting.as_ref().map(ToString::to_string),
+            "rendezvous": launch.rendezvous.as_ref().map(ToString::to_string),
             "job": launch.job,
         })),
         "interfaces": facts.interfaces.iter().map(|one| json!({

@@ -19,8 +19,8 @@ use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span};
 use railnet_formats::nccl_tests::{self, Measurement, Row};
 use railnet_live::calls::Calls;
 use railnet_live::communicator::RoceCounters;
-use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
+use railnet_live::supervisor::{self, Output, Plan, Stream};
 use railnet_live::{Communicator, Conduit};
 
 use crate::live_record::{self, Folder};
@@ -353,7 +353,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 fn joined(launch: &Launch, arguments: &Arguments) -> anyhow::Result<Communicator> {
     let mut options = railnet_live::Options::from_env()?;
     options.conduit = arguments.conduit.or(options.conduit);
-    options.notes_calls = arguments.record.is_on();
+    options.traces_calls = arguments.record.is_on();
     Ok(Communicator::meet(&railnet_live::rendezvous::Config::from_env(launch)?, &options)?)
 }
 
@@ -383,18 +383,19 @@ impl Output for Plain<'_> {
 
 /// Starts ranks that do the same again.
 fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let places = job::spread(ranks, arguments.nodes).map_err(|error| Usage(error.to_string()))?;
+    let slots =
+        supervisor::place_on_nodes(ranks, arguments.nodes).map_err(|error| Usage(error.to_string()))?;
     let program = std::env::current_exe().context("cannot find this program itself")?;
     let folder = arguments.record.has_packets().then(Folder::new).transpose()?;
     let plan = Plan {
         program: program.into_os_string(),
         arguments: std::env::args_os().skip(1).collect::<Vec<OsString>>(),
-        places,
+        slots,
         variables: folder.as_ref().map(Folder::packet_variables).unwrap_or_default(),
         grace: std::time::Duration::from_secs(2),
         limit: (arguments.theirs.timeout > 0).then(|| Duration::from_secs(arguments.theirs.timeout)),
     };
-    let outcome = job::run(&plan, &mut Plain(out))?;
+    let outcome = supervisor::run(&plan, &mut Plain(out))?;
     if let Some(folder) = &folder {
         arguments.record.add_packets(folder)?;
     }
@@ -428,7 +429,7 @@ fn measured(
         preamble(arguments, world, out)?;
     }
     let outputs = if is_first { Some(arguments.record.claim(arguments.force)?) } else { None };
-    world.note_calls(false);
+    world.set_call_trace(false);
     let mut rows = Vec::new();
     for (base, bytes) in
         bases.iter().flat_map(|base| sizes(arguments, collective).map(move |bytes| (base, bytes)))
@@ -497,7 +498,7 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
         "# {} ranks, rank 0 is process {} on {}; conduit: {how}",
         world.size(),
         std::process::id(),
-        railnet_live::machine::host_name()
+        railnet_live::host::host_name()
     )?;
     writeln!(out, "#")?;
     if arguments.collective == Some(Subject::Put) {
@@ -549,9 +550,9 @@ fn point(
         let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
         world.barrier()?;
         let used = processor::seconds();
-        world.note_calls(true);
+        world.set_call_trace(true);
         let time = bench.time(calls)?;
-        world.note_calls(false);
+        world.set_call_trace(false);
         let mut used = [processor::seconds() - used];
         let time = overall(world, time, arguments.average)?;
         world.all_reduce_in_place(&mut used, ReduceOp::Sum)?;
@@ -576,7 +577,7 @@ fn point(
 
 /// What all ranks noted, at each of them.
 fn gathered(world: &Communicator) -> anyhow::Result<Vec<Calls>> {
-    let own = world.noted_calls().unwrap_or_default().to_string().into_bytes();
+    let own = world.traced_calls().unwrap_or_default().to_string().into_bytes();
     let mut lengths = vec![0_u64; world.size()];
     world.all_gather(&[own.len() as u64], &mut lengths)?;
     let lengths: Vec<usize> = lengths.iter().map(|length| *length as usize).collect();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use railnet_core::Span;
 use railnet_live::Conduit;
-use railnet_live::job::{self, JobError, Place, Plan};
+use railnet_live::supervisor::{self, Plan, RankSlot, SupervisorError};
 
 use crate::live_record::{self, Folder, Outputs};
 use crate::{Outcome, report};
@@ -86,7 +86,7 @@ fn variable(text: &str) -> Result<(OsString, OsString), String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let places = match places(arguments) {
+    let slots = match places(arguments) {
         Ok(places) => places,
         Err(error) => {
             report(&format!("error: {error:#}"));
@@ -118,17 +118,17 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let plan = Plan {
         program: program.clone(),
         arguments: rest.to_vec(),
-        places,
+        slots,
         variables,
         grace: arguments.grace,
         limit: arguments.timeout,
     };
-    let ranks = plan.places.len() as u32;
+    let ranks = plan.slots.len() as u32;
     let outcome = match &arguments.output {
-        Some(folder) => job::run(&plan, &mut output::Files::new(folder, ranks, arguments.force)?),
+        Some(folder) => supervisor::run(&plan, &mut output::Files::new(folder, ranks, arguments.force)?),
         None => {
             let is_coloured = crate::terminal::has_colour(&std::io::stdout());
-            job::run(&plan, &mut output::Prefixed::new(out, ranks, is_coloured))
+            supervisor::run(&plan, &mut output::Prefixed::new(out, ranks, is_coloured))
         }
     };
     if let (Some(folder), Ok(_)) = (&folder, &outcome) {
@@ -136,7 +136,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     match outcome {
         Ok(outcome) => judge(&outcome, &plan),
-        Err(JobError::NoProgram { program, cause }) => {
+        Err(SupervisorError::NoProgram { program, cause }) => {
             report(&format!("error: cannot run {program}: {cause}"));
             Ok(Outcome::Exit(127))
         }
@@ -157,12 +157,12 @@ fn deliver(arguments: &Arguments, folder: &Folder, ranks: u32, outputs: Outputs)
     outputs.write(&run)
 }
 
-fn places(arguments: &Arguments) -> anyhow::Result<Vec<Place>> {
+fn places(arguments: &Arguments) -> anyhow::Result<Vec<RankSlot>> {
     let Some(file) = &arguments.hostfile else {
-        return Ok(job::spread(arguments.ranks.unwrap_or(1), arguments.nodes)?);
+        return Ok(supervisor::place_on_nodes(arguments.ranks.unwrap_or(1), arguments.nodes)?);
     };
     let name = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
     let hosts = railnet_live::hostfile::parse(&text).with_context(|| name.to_string())?;
-    job::spread_over(&hosts, arguments.ranks).with_context(|| name.to_string())
+    supervisor::place_on_hosts(&hosts, arguments.ranks).with_context(|| name.to_string())
 }

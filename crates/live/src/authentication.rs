@@ -1,17 +1,17 @@
-//! Whether what ranks send each other carries codes.
+//! Which data between ranks is authenticated.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::secret::Secret;
 
-/// Which packets and slices carry codes that only ranks of the job can make. It takes a secret.
+/// Which packets and slices carry message authentication codes (MACs). It takes a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Authentication {
-    /// Those that leave the host. Inside a host other users are kept out by addresses, ports and credentials.
+    /// Those between hosts. Inside a host other users are kept out by addresses, ports and credentials.
     #[default]
     Auto,
-    /// All.
+    /// All but shared memory.
     Always,
     /// None.
     Off,
@@ -20,7 +20,7 @@ pub enum Authentication {
 impl Authentication {
     pub(crate) const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Off];
 
-    /// Whether what goes between two ranks carries codes, on one host or not.
+    /// Whether data between two ranks is authenticated, which are on one host or not.
     pub(crate) fn covers(self, secret: &Secret, is_one_host: bool) -> bool {
         secret.is_given()
             && match self {
@@ -30,7 +30,7 @@ impl Authentication {
             }
     }
 
-    /// What a rank says of it in its log.
+    /// The log message of a rank.
     pub(crate) fn describe(self, secret: &Secret) -> &'static str {
         match self {
             _ if !secret.is_given() => "not authenticated: there is no secret (RAILNET_SECRET)",

@@ -1,7 +1,6 @@
-//! What a rank called, and when: as a file, for whoever looks at a run that is over.
+//! The call trace: what a rank called, and when, as a file.
 //!
-//! Times are nanoseconds since 1970 by the clock of the host. Ranks of one host have one clock; those of several are as far apart as
-//! their clocks are.
+//! Times are nanoseconds since 1970 by the clock of the host: those of several hosts differ as their clocks do.
 //!
 //! ```
 //! use railnet_live::calls::{Call, Calls};
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The most calls that are noted; later ones are only counted.
+/// The most calls that are traced; later ones are only counted.
 pub const CALLS_MAX: usize = 200_000;
 
 const HEAD: &str = "railnet calls 1";
@@ -29,44 +28,44 @@ const HEAD: &str = "railnet calls 1";
 pub struct Call {
     /// The ranks of the world that make it.
     pub members: Vec<u32>,
-    /// Which communicator of theirs, by a number without meaning.
+    /// Identifies the communicator of these ranks.
     pub communicator: u64,
-    /// Its number there: calls of the same number belong together.
+    /// Its number in the communicator: calls of the same number belong together.
     pub sequence: u64,
-    /// When this rank came.
+    /// When this rank entered it.
     pub entered_ns: u64,
-    /// When its part was over.
+    /// When this rank's part was over.
     pub ended_ns: u64,
     /// Bytes of the largest buffer.
     pub bytes: u64,
-    /// The rank of the world that all data comes from, where there is one.
+    /// The rank of the world that all data comes from, if there is one.
     pub from: Option<u32>,
-    /// The rank of the world that all data goes to, where there is one.
+    /// The rank of the world that all data goes to, if there is one.
     pub to: Option<u32>,
     /// Whether it failed.
     pub is_failed: bool,
-    /// What it was.
+    /// Its name, with size, algorithm and protocol.
     pub name: String,
 }
 
-/// All calls of a rank.
+/// The call trace of a rank.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Calls {
-    /// Whose.
+    /// The rank.
     pub rank: u32,
-    /// Of how many.
+    /// The number of ranks.
     pub ranks: u32,
-    /// Its process.
+    /// Its pid.
     pub process: u32,
-    /// The host it runs on.
+    /// The name of its host.
     pub host: String,
     /// Its host group.
     pub group: String,
-    /// What leads to each rank, by name; "-" to itself.
+    /// The conduit to each rank, by name; "-" to itself.
     pub conduits: Vec<String>,
-    /// What it called.
+    /// Its calls, in the order in which they ended.
     pub calls: Vec<Call>,
-    /// Calls that were not noted any more.
+    /// Calls that were only counted.
     pub missing: u64,
 }
 
@@ -93,7 +92,7 @@ impl fmt::Display for Calls {
 }
 
 impl Calls {
-    /// Reads what was written; nothing where it is something else, or was cut short.
+    /// Parses a call trace; `None` if it is malformed or truncated.
     pub fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         if lines.next()? != HEAD {
@@ -133,25 +132,25 @@ impl Call {
     }
 }
 
-/// The file that a rank has: each adds its number.
+/// The file of a rank.
 pub fn path_of(path: &Path, rank: u32) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(format!(".rank{rank}"));
     PathBuf::from(name)
 }
 
-/// Notes calls while a process runs, and writes them when it is done with them.
+/// Traces calls while a process runs, and writes them at its end.
 #[derive(Debug)]
-pub(crate) struct Book {
-    /// A moment, on the clock of the process and on that of the host.
+pub(crate) struct CallTrace {
+    /// The same moment on the clock of the process and on that of the host.
     began: (Instant, u64),
     file: Mutex<Option<File>>,
-    is_open: AtomicBool,
+    is_enabled: AtomicBool,
     calls: Mutex<Calls>,
 }
 
-impl Book {
-    /// Begins one, for a rank of which everything is known but its calls; without a place for a file, it is only looked at.
+impl CallTrace {
+    /// Begins a trace with this header, in memory alone where there is no path.
     pub(crate) fn new(path: Option<&Path>, about: Calls) -> std::io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let create = |path: &Path| {
@@ -162,34 +161,34 @@ impl Book {
             })
         };
         let file = Mutex::new(path.map(create).transpose()?);
-        let (began, is_open) = ((Instant::now(), now.as_nanos() as u64), AtomicBool::new(true));
-        Ok(Self { began, file, is_open, calls: Mutex::new(about) })
+        let (began, is_enabled) = ((Instant::now(), now.as_nanos() as u64), AtomicBool::new(true));
+        Ok(Self { began, file, is_enabled, calls: Mutex::new(about) })
     }
 
-    /// Whether calls are noted now.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Relaxed)
+    /// Whether calls are traced now.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.is_enabled.load(Ordering::Relaxed)
     }
 
-    /// Notes calls from now on, or does not.
-    pub(crate) fn set_open(&self, is_open: bool) {
-        self.is_open.store(is_open, Ordering::Relaxed);
+    /// Pauses or resumes it.
+    pub(crate) fn set_enabled(&self, is_enabled: bool) {
+        self.is_enabled.store(is_enabled, Ordering::Relaxed);
     }
 
-    /// What was noted so far.
+    /// The trace so far.
     pub(crate) fn calls(&self) -> Calls {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes what was noted, once.
+    /// Writes the file, once.
     pub(crate) fn close(&self) {
         let Some(mut file) = self.file.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        // Nobody is left to be told; whoever reads it sees that it is not whole.
+        // There is nobody to tell; a reader sees that the file is truncated.
         let _ = file.write_all(self.calls().to_string().as_bytes());
     }
 
-    /// Notes a call that is over now.
-    pub(crate) fn note(&self, begun: Instant, call: Call) {
+    /// Adds a call that is over now.
+    pub(crate) fn record(&self, begun: Instant, call: Call) {
         let ns = |moment: Instant| self.began.1 + moment.duration_since(self.began.0).as_nanos() as u64;
         let (entered_ns, ended_ns) = (ns(begun), ns(Instant::now()));
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +200,7 @@ impl Book {
     }
 }
 
-impl Drop for Book {
+impl Drop for CallTrace {
     fn drop(&mut self) {
         self.close();
     }

@@ -1,4 +1,4 @@
-//! Host files as MPI has them: a host a line, with the ranks it takes.
+//! Host files as MPI has them: a host on each line, with its slots.
 //!
 //! ```
 //! let nodes = railnet_live::hostfile::parse("node01 slots=2\nnode02:2  # two more\nnode03\n")?;
@@ -13,7 +13,7 @@ use crate::launch::WORLD_SIZE_MAX;
 pub struct Host {
     /// Its name.
     pub name: String,
-    /// How many ranks it takes.
+    /// Its slots: the ranks that it can run.
     pub slots: u32,
 }
 
@@ -21,15 +21,15 @@ pub struct Host {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostfileError {
-    /// A line that cannot be read.
+    /// A line that cannot be parsed.
     #[error("line {line}: {text:?} is no host: write `name`, `name slots=4` or `name:4`")]
     Line {
-        /// Its number.
+        /// The number of the line.
         line: usize,
-        /// What it says.
+        /// The line.
         text: String,
     },
-    /// A host that is there twice.
+    /// A host that is listed twice.
     #[error("line {line}: {name} was there before: give it more slots instead")]
     Twice {
         /// The number of the second line.
@@ -37,12 +37,12 @@ pub enum HostfileError {
         /// The host.
         name: String,
     },
-    /// Nothing in it.
+    /// A file without hosts.
     #[error("there is no host in it")]
     Empty,
 }
 
-/// Reads a host file.
+/// Parses a host file.
 pub fn parse(text: &str) -> Result<Vec<Host>, HostfileError> {
     let mut hosts: Vec<Host> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -70,7 +70,7 @@ fn host(line: &str) -> Option<Host> {
     for word in words {
         match word.split_once('=')? {
             ("slots", count) if slots.is_none() => slots = Some(count.parse()),
-            // What Open MPI allows at most is no business of ours.
+            // Open MPI's `max_slots` is ignored.
             ("max_slots" | "max-slots", _) => {}
             _ => return None,
         }

@@ -1,8 +1,8 @@
-//! Who am I? A rank's place in the world, from the variables that its launcher left.
+//! The identity of a rank, from the variables that its launcher sets.
 //!
-//! [`detect`] is a function of those variables alone. The first launcher in [`Launcher::ALL`] whose variables are
-//! complete wins; `RAILNET_LAUNCHER` names one instead. Nothing is derived that a launcher says itself: Slurm spreads
-//! tasks unevenly, so that a node cannot be computed from a rank.
+//! [`detect`] is a function of those variables alone. The first launcher in [`Launcher::ALL`] whose variables are complete
+//! wins; `RAILNET_LAUNCHER` names one instead. Nothing is derived that a launcher says itself: Slurm places tasks unevenly, so
+//! that the node does not follow from the rank.
 //!
 //! ```
 //! use railnet_live::launch::{Launcher, detect};
@@ -18,7 +18,7 @@
 //! ```
 
 mod hostlist;
-mod meeting;
+mod rendezvous_address;
 #[cfg(test)]
 mod tests;
 
@@ -27,12 +27,12 @@ use std::fmt;
 use railnet_core::Rank;
 
 pub use hostlist::{HostlistError, expand};
-pub use meeting::{HeldPort, Meeting, free_port};
+pub use rendezvous_address::{HeldPort, RendezvousAddress, free_port};
 
 /// The most ranks of a world.
 pub const WORLD_SIZE_MAX: u32 = 65_536;
 
-/// A variable by its name; one that is empty counts as missing.
+/// A variable by its name; an empty one counts as missing.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// What started this process.
@@ -62,7 +62,7 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// Those that are looked for, in this order.
+    /// All launchers, in the order in which they are tried.
     pub const ALL: [Self; 9] = [
         Self::Railnet,
         Self::Torchrun,
@@ -91,7 +91,7 @@ impl Launcher {
         }
     }
 
-    /// The variables that say who this is. PMI's names are those of Hydra.
+    /// The variables of this launcher. PMI's names are those of Hydra.
     fn names(self) -> Names {
         let names = |rank, sizes, local_rank, local_size, node, also| Names {
             rank,
@@ -184,50 +184,50 @@ impl fmt::Display for Launcher {
     }
 }
 
-/// The names of a launcher's variables; an empty one does not exist.
+/// The names of a launcher's variables; an empty name is a variable that it does not set.
 struct Names {
     rank: &'static str,
     sizes: &'static [&'static str],
     local_rank: &'static str,
     local_size: &'static str,
     node: &'static str,
-    /// What must be there besides rank and size, so that this launcher is not taken for another.
+    /// What must be set besides rank and size, so that this launcher is not taken for another.
     also: &'static [&'static str],
 }
 
-/// A rank's place in the world.
+/// The identity of a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Launch {
-    /// What started it.
+    /// Its launcher.
     pub launcher: Launcher,
-    /// Its number.
+    /// Its rank.
     pub rank: Rank,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub world_size: u32,
-    /// Its number among those of its node, where the launcher says so.
+    /// Its rank on its node, if the launcher sets it.
     pub local_rank: Option<u32>,
-    /// How many ranks its node has, where the launcher says so.
+    /// The number of ranks on its node, if the launcher sets it.
     pub local_size: Option<u32>,
-    /// The number of its node, where the launcher says so.
+    /// The number of its node, if the launcher sets it.
     pub node: Option<u32>,
     /// The name of its host group: ranks of different groups never use shared memory. Without one, the host's name.
     pub host_group: Option<String>,
-    /// Where the ranks meet, where that is known.
-    pub meeting: Option<Meeting>,
-    /// What tells this job from others that may meet at the same place.
+    /// The address of the rendezvous, if it is known.
+    pub rendezvous: Option<RendezvousAddress>,
+    /// Tells this job from others that may use the same address.
     pub job: String,
 }
 
-/// Why a process does not know who it is.
+/// Why the identity of a rank is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// Some of a launcher's variables are there, and another is not.
+    /// Some of a launcher's variables are set, and others are not.
     #[error("{set} is set but {missing} is not: {advice}")]
     Incomplete {
-        /// A variable that is there.
+        /// A variable that is set.
         set: &'static str,
-        /// One that has to be.
+        /// One that is missing.
         missing: String,
         /// What to do about it.
         advice: String,
@@ -237,21 +237,21 @@ pub enum LaunchError {
     NotANumber {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         text: String,
     },
-    /// A number that cannot be.
+    /// A number out of range.
     #[error("{name} is {value}, but {size_name} is {size}: {range}")]
     OutOfRange {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u32,
-        /// The variable it has to fit.
+        /// The variable that it contradicts.
         size_name: String,
-        /// What that one holds.
+        /// The value of that one.
         size: u32,
-        /// What would fit.
+        /// What would be right.
         range: String,
     },
     /// A world that is empty or too large.
@@ -259,47 +259,47 @@ pub enum LaunchError {
     WorldSize {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         size: u32,
     },
-    /// `RAILNET_LAUNCHER` holds an unknown name.
+    /// `RAILNET_LAUNCHER` names an unknown launcher.
     #[error(
         "RAILNET_LAUNCHER is {0:?}: one of railnet, torchrun, slurm, openmpi, mpich, mvapich, pals, jsrun, flux, alone"
     )]
     UnknownLauncher(String),
-    /// The place to meet is not one.
+    /// The address of the rendezvous is malformed.
     #[error("{name} is {text:?}: {need}")]
-    Meeting {
+    RendezvousAddress {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         text: String,
         /// What is needed.
         need: &'static str,
     },
-    /// A list of hosts that cannot be read.
+    /// A list of hosts is malformed.
     #[error("{name}: {error}")]
     Hostlist {
         /// The variable.
         name: &'static str,
-        /// What is wrong with it.
+        /// What is malformed.
         error: HostlistError,
     },
 }
 
 impl Launch {
-    /// This process's place, from its environment.
+    /// The identity of this process, from its environment.
     pub fn from_env() -> Result<Self, LaunchError> {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         detect(&variable, parent)
     }
 
-    /// A rank that was told by its program where all meet. What else its launcher says is kept where that started the same ranks.
-    pub fn told(rank: Rank, world_size: u32, meeting: Meeting, job: String) -> Self {
+    /// A rank that its program told where all meet. Other variables of its launcher count if that started the same ranks.
+    pub fn told(rank: Rank, world_size: u32, address: RendezvousAddress, job: String) -> Self {
         let found = Self::from_env().ok();
         let found = found.filter(|launch| (launch.rank, launch.world_size) == (rank, world_size));
         let found = found.unwrap_or_else(Self::alone);
-        Self { rank, world_size, meeting: Some(meeting), job, ..found }
+        Self { rank, world_size, rendezvous: Some(address), job, ..found }
     }
 
     /// The only rank of its world.
@@ -312,7 +312,7 @@ impl Launch {
             local_size: Some(1),
             node: Some(0),
             host_group: None,
-            meeting: None,
+            rendezvous: None,
             job: String::new(),
         }
     }
@@ -323,8 +323,7 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Finds a rank's place. `parent` is the process that started this one: all that tells two runs of MPICH on one host
-/// apart.
+/// Finds the identity of a rank. `parent` is the parent process: all that tells two runs of MPICH on one host apart.
 pub fn detect(variables: Variables<'_>, parent: u32) -> Result<Launch, LaunchError> {
     let variables = &|name: &str| variables(name).filter(|value| !value.is_empty());
     if let Some(name) = variables("RAILNET_LAUNCHER") {
@@ -345,14 +344,14 @@ pub fn detect(variables: Variables<'_>, parent: u32) -> Result<Launch, LaunchErr
     if let Some(launcher) = candidates.iter().copied().find(is_whole) {
         return found(launcher, variables, parent);
     }
-    // Without a step's id Slurm has only left its mark on a shell or a batch script, which is one process.
+    // Without a step's id these are the variables of a batch script or a shell of Slurm's, which is one process.
     match candidates.into_iter().find(|one| *one != Launcher::Slurm || is_there("SLURM_STEP_ID")) {
         Some(partial) => Err(incomplete(partial, variables)),
         None => Ok(Launch::alone()),
     }
 }
 
-/// The place of a rank whose launcher is known.
+/// The identity of a rank whose launcher is known.
 fn found(launcher: Launcher, variables: Variables<'_>, parent: u32) -> Result<Launch, LaunchError> {
     let names = launcher.names();
     let rank = number(names.rank, variables)?;
@@ -379,9 +378,9 @@ fn found(launcher: Launcher, variables: Variables<'_>, parent: u32) -> Result<La
         Launcher::Slurm => variables("SLURMD_NODENAME"),
         _ => None,
     });
-    let job = meeting::job(launcher, variables, parent);
+    let job = rendezvous_address::job(launcher, variables, parent);
     let is_one_host = local_size == Some(world_size);
-    let meeting = meeting::place(launcher, variables, &job, is_one_host)?;
+    let rendezvous = rendezvous_address::address(launcher, variables, &job, is_one_host)?;
     Ok(Launch {
         launcher,
         rank: Rank(rank),
@@ -390,7 +389,7 @@ fn found(launcher: Launcher, variables: Variables<'_>, parent: u32) -> Result<La
         local_size,
         node,
         host_group,
-        meeting,
+        rendezvous,
         job,
     })
 }
@@ -406,7 +405,7 @@ fn world_size(launcher: Launcher, variables: Variables<'_>) -> Result<(&'static 
             return Ok((name, size));
         }
     }
-    // `has_size` was asked before.
+    // `has_size` was checked before.
     Ok(("SLURM_NNODES times SLURM_NTASKS_PER_NODE", slurm_product(variables).unwrap_or(0)))
 }
 

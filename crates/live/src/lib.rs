@@ -25,11 +25,10 @@ pub mod communicator;
 mod conduit;
 pub mod control;
 mod engine;
+pub mod host;
 pub mod hostfile;
-pub mod job;
 pub mod launch;
 mod log;
-pub mod machine;
 pub mod memory;
 pub mod message;
 #[doc(hidden)]
@@ -42,11 +41,13 @@ mod secret;
 mod shared_memory;
 mod socket;
 pub mod status;
+pub mod supervisor;
 mod tcp;
 mod thread;
+mod transport;
 
 pub use authentication::Authentication;
-pub use communicator::{Communicator, Element, Group, Options, Pending, Window};
+pub use communicator::{Communicator, CommunicatorBuilder, Element, Group, Options, Pending, Window};
 pub use conduit::Conduit;
 pub use control::Control;
 pub use engine::ReachError;

@@ -1,24 +1,24 @@
-//! What a rank says about itself at `RAILNET_DEBUG=info`, or `NCCL_DEBUG=INFO`, in the manner of NCCL's log.
+//! The log of a rank at `RAILNET_DEBUG=info`, or `NCCL_DEBUG=INFO`, in the manner of NCCL's.
 
 use std::fmt;
 use std::io::Write as _;
 
 use crate::launch::Variables;
 
-/// How much is said.
+/// The log level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Level {
     /// Nothing.
     #[default]
     Off,
-    /// What is odd, and does no harm.
+    /// What is unusual, and does no harm.
     Warn,
-    /// Who is there, what joins whom, and what is chosen for each size.
+    /// The ranks, the conduits between them, and the choices for each size.
     Info,
 }
 
 impl Level {
-    /// What the variables ask for: `RAILNET_DEBUG` before `NCCL_DEBUG`. NCCL's finer levels mean all there is.
+    /// By the variables: `RAILNET_DEBUG` before `NCCL_DEBUG`. NCCL's finer levels are `Info`.
     pub fn from_variables(variables: Variables<'_>) -> Self {
         let named = |name: &str| variables(name).filter(|text| !text.is_empty());
         match named("RAILNET_DEBUG")
@@ -33,7 +33,7 @@ impl Level {
     }
 }
 
-/// Says things to standard error, each line with who says it.
+/// Writes lines to standard error, each with its rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     level: Level,
@@ -45,12 +45,12 @@ impl Log {
         Self { level, rank }
     }
 
-    /// Says something that is only worth a look now and then. It is put into words only if it is wanted.
+    /// Logs information. The closure runs only if it is wanted.
     pub(crate) fn info(&self, words: impl FnOnce() -> String) {
         self.say(Level::Info, words);
     }
 
-    /// Says something that somebody should look at.
+    /// Logs a warning.
     pub(crate) fn warn(&self, words: impl FnOnce() -> String) {
         self.say(Level::Warn, words);
     }
@@ -59,7 +59,7 @@ impl Log {
         if level > self.level {
             return;
         }
-        let (host, process, rank) = (crate::machine::host_name(), std::process::id(), self.rank);
+        let (host, process, rank) = (crate::host::host_name(), std::process::id(), self.rank);
         let text = words();
         let mut lines = String::new();
         for line in text.lines() {
@@ -68,7 +68,7 @@ impl Log {
                 format_args!("{host}:{process} [{rank}] RAILNET {} {line}\n", level.name()),
             );
         }
-        // In one piece, so that ranks do not speak into each other. Who has closed it does not want to hear.
+        // One write, so that lines of ranks do not mix. A closed standard error is ignored.
         let _ = std::io::stderr().write_all(lines.as_bytes());
     }
 }

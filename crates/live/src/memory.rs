@@ -1,9 +1,9 @@
 //! Memory of this process, as a NIC reads and writes it.
 //!
-//! A [`Buffer`] is shared between the application and a NIC, whichever thread either runs on: like the memory under a
-//! real NIC, it changes while the application looks at it. So every access is atomic. Bytes are placed by ascending,
-//! aligned stores, and the last store of a packet is released after all before it: who sees the last word of a message
-//! (with [`Buffer::load`]) sees the whole message, with no completion at all.
+//! A [`Buffer`] is shared between the application and a NIC, whichever threads they run on: as with a hardware NIC, it changes
+//! while the application reads it. So every access is atomic. Bytes are placed by ascending, aligned stores, and the last store
+//! of a packet has release ordering: an application that sees the last word of a message (with [`Buffer::load`]) sees the whole
+//! message, without a completion.
 //!
 //! ```
 //! use railnet_live::memory::{Buffer, ProcessMemory};
@@ -33,7 +33,7 @@ use railnet_wire::PayloadSum;
 use crate::shared_memory::segment::Segment;
 use given::Given;
 
-/// Bytes of a word: what is read and written in one piece.
+/// Bytes of a word: the unit of atomic accesses.
 const WORD: usize = size_of::<u64>();
 
 /// Bytes that the application and a NIC share. Clones are the same memory.
@@ -43,7 +43,7 @@ pub struct Buffer {
     length: usize,
 }
 
-/// Where the words of a buffer are.
+/// The memory of a buffer.
 #[derive(Clone)]
 enum Words {
     /// Memory of this process alone.
@@ -55,13 +55,13 @@ enum Words {
 }
 
 impl Buffer {
-    /// `length` bytes of zeros, from a multiple of eight on. They are touched here, so that nobody waits for pages later.
+    /// `length` bytes of zeros, aligned to eight. They are touched here, so that no page faults follow.
     pub fn new(length: usize) -> Self {
         let words = (0..length.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
         Self { words: Words::Own(words), length }
     }
 
-    /// All of a segment, from the beginning of a page on.
+    /// A whole segment, which is aligned to a page.
     pub(crate) fn mapped(segment: Arc<Segment>) -> Self {
         let length = segment.len();
         Self { words: Words::Mapped(segment), length }
@@ -73,7 +73,7 @@ impl Buffer {
         Self { words: Words::Given(given), length }
     }
 
-    /// The vector again that its memory was; `None` where it was none, or others have clones of this.
+    /// The vector that its memory was; `None` if it was none, or the buffer has clones.
     pub(crate) fn into_vector<T: Copy + Send + 'static>(self) -> Option<Vec<T>> {
         match self.words {
             Words::Given(given) => Arc::into_inner(given)?.into_vector(),
@@ -86,12 +86,12 @@ impl Buffer {
         matches!(&self.words, Words::Given(given) if given.is_vector())
     }
 
-    /// Its whole words, and those that begin in it where there is room for them.
+    /// Its whole words, and one that begins in it if there is room for it.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
         match &self.words {
             Words::Own(words) => words,
-            Words::Mapped(segment) => segment.words(),
+            Words::Mapped(segment) => segment.atomics(),
             Words::Given(given) => given.words(),
         }
     }
@@ -110,7 +110,7 @@ impl Buffer {
         self.words().as_ptr() as u64
     }
 
-    /// Where its first byte is. Who reads or writes there without the methods of this says why nobody else does.
+    /// The address of its first byte. Direct accesses must be synchronised by other means.
     pub(crate) fn pointer(&self) -> *mut u8 {
         self.words().as_ptr().cast_mut().cast()
     }
@@ -125,17 +125,17 @@ impl Buffer {
         self.length == 0
     }
 
-    /// The word at `offset`, a multiple of eight. What was placed before the word was is there too.
+    /// Loads the word at `offset`, a multiple of eight, with acquire ordering.
     pub fn load(&self, offset: usize) -> u64 {
         self.word(offset).load(Ordering::Acquire)
     }
 
-    /// Replaces the word at `offset`, a multiple of eight, after all that this thread wrote before.
+    /// Stores the word at `offset`, a multiple of eight, with release ordering.
     pub fn store(&self, offset: usize, value: u64) {
         self.word(offset).store(value, Ordering::Release);
     }
 
-    /// Adds to the word at `offset`, a multiple of eight, after all that this thread wrote before.
+    /// Adds to the word at `offset`, a multiple of eight, with release ordering.
     pub(crate) fn add(&self, offset: usize, more: u64) {
         self.word(offset).fetch_add(more, Ordering::AcqRel);
     }
@@ -185,7 +185,7 @@ impl Buffer {
         }
     }
 
-    /// As [`Buffer::append`], with what they add to the ICRC of a packet where that is found on the way.
+    /// As [`Buffer::append`], with the contribution to the ICRC if it can be computed by the way.
     #[inline]
     fn append_summed(&self, offset: usize, length: usize, out: &mut Vec<u8>) -> Option<PayloadSum> {
         self.check(offset, length);
@@ -211,7 +211,7 @@ impl Buffer {
         }
     }
 
-    /// Replaces some bytes of a word, and lets the others be. They are released after all that was written before.
+    /// Stores some bytes of a word, and leaves the others. With release ordering.
     #[cold]
     fn merge(&self, index: usize, skip: usize, bytes: &[u8]) {
         match self.words().get(index) {
@@ -223,7 +223,7 @@ impl Buffer {
         }
     }
 
-    /// Copies `data` to the bytes from `offset` on, in ascending order, the last word after all others.
+    /// Copies `data` to the bytes from `offset` on, in ascending order; the last word with release ordering.
     #[inline]
     pub fn write(&self, offset: usize, data: &[u8]) {
         self.check(offset, data.len());
@@ -263,8 +263,7 @@ impl Buffer {
     }
 }
 
-/// Replaces some bytes of a word, and lets the others be, even where somebody changes them now. It is released after all
-/// that was written before.
+/// Stores some bytes of a word, and leaves the others even if they change at the same time. With release ordering.
 #[cold]
 fn merge(word: &AtomicU64, skip: usize, bytes: &[u8]) {
     let (mut mask, mut value) = ([0; WORD], [0; WORD]);
@@ -281,14 +280,14 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// What a NIC of this process can reach: buffers that were added, each a space of its own, at their true addresses.
+/// The memory that a NIC of this process can reach: buffers, each a space of its own, at their true addresses.
 #[derive(Debug, Default)]
 pub struct ProcessMemory {
     spaces: Vec<Option<Buffer>>,
 }
 
 impl ProcessMemory {
-    /// Lets NICs reach a buffer.
+    /// Adds a buffer.
     pub fn add(&mut self, buffer: &Buffer) -> SpaceId {
         let free = self.spaces.iter().position(Option::is_none).unwrap_or_else(|| {
             self.spaces.push(None);
@@ -298,12 +297,12 @@ impl ProcessMemory {
         SpaceId(free as u32)
     }
 
-    /// Takes a buffer back. No region may lie in it any more.
+    /// Removes a buffer. No region may be in it any more.
     pub fn remove(&mut self, space: SpaceId) {
         self.spaces[space.0 as usize] = None;
     }
 
-    /// The buffer of a space, and the place of an address in it.
+    /// The buffer of a space, and the offset of an address in it.
     #[inline]
     fn at(&self, space: SpaceId, address: u64) -> (&Buffer, usize) {
         let buffer = self.spaces[space.0 as usize].as_ref().expect("a region lies in a buffer that is there");
@@ -354,8 +353,8 @@ impl Memory for ProcessMemory {
 
     fn update(&mut self, space: SpaceId, address: u64, change: impl FnOnce(u64) -> u64) -> u64 {
         let (buffer, offset) = self.at(space, address);
-        // Only this NIC changes words by atomics while it has the memory: the application's own stores may come
-        // between, as they may on hardware whose atomics are the NIC's alone (IBV_ATOMIC_HCA).
+        // Only this NIC's atomics are excluded: the application's own stores may come between, as on hardware with atomics of
+        // the NIC alone (IBV_ATOMIC_HCA).
         let old = buffer.load(offset);
         buffer.store(offset, change(old));
         old
@@ -425,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_the_last_word_sees_all_before_it() {
+    fn a_reader_of_the_last_word_sees_all_before_it() {
         const WORDS: usize = 512;
         let buffer = Buffer::new(WORDS * WORD);
         let mut memory = ProcessMemory::default();

@@ -1,10 +1,10 @@
-//! What ranks say to each other while they meet and afterwards, in bytes.
+//! The messages of ranks at the rendezvous and on the control channel.
 //!
-//! Both ends of a connection begin with a preamble: eight letters and the version of what follows. Then come frames: the
-//! length of the rest (four bytes), a kind (one byte), the fields. Numbers are little-endian; texts and blobs have their
-//! length before them. Nothing is read past a frame, no length is believed beyond its limit, and whatever is malformed is
-//! an error that says why. The preamble, the frame and the first two fields of [`Message::Hello`] stay as they are in
-//! every version, so that another version can be told from garbage and be refused in words.
+//! Both ends of a connection begin with a preamble: eight letters and the protocol version. Frames follow: the length of the
+//! rest (four bytes), a kind (one byte), the fields. Numbers are little-endian; texts and blobs are preceded by their length.
+//! Nothing is read past a frame, no length is believed beyond its limit, and malformed input is an error that says why. The
+//! preamble, the frame and the first two fields of [`Message::Hello`] are the same in every version, so that another version is
+//! told from garbage and refused in words.
 //!
 //! ```
 //! use railnet_live::message::{Decoder, Message, preamble};
@@ -23,10 +23,9 @@ pub(crate) mod fields;
 use crate::seal::Seal;
 use fields::{Reader, put_blob, put_ranks, put_text};
 
-/// The version that is spoken here. What ranks tell of themselves when they meet is part of it, and where things lie in memory
-/// that they share, and what stands before data in their streams.
+/// The protocol version. It covers the cards that ranks exchange, the layout of shared memory, and the headers of streams.
 pub const VERSION: u16 = 9;
-/// The most bytes a rank contributes to a meeting or an exchange, or puts under a key.
+/// The most bytes that a rank contributes to the rendezvous or an exchange, or stores under a key.
 pub const BLOB_MAX: usize = 64 * 1024;
 /// The most bytes of a notice.
 pub const NOTICE_MAX: usize = 4 * 1024;
@@ -34,7 +33,7 @@ pub const NOTICE_MAX: usize = 4 * 1024;
 pub const NAME_MAX: usize = 255;
 /// The most bytes of a frame that a rank sends to rank 0.
 pub const REQUEST_MAX: usize = BLOB_MAX + 1024;
-/// The most bytes of a frame that rank 0 sends: everybody's contribution.
+/// The most bytes of a frame that rank 0 sends: all contributions.
 pub const ANSWER_MAX: usize = 64 * 1024 * 1024;
 
 const MAGIC: [u8; 8] = *b"RAILNET\0";
@@ -43,42 +42,42 @@ const LENGTH_SIZE: usize = 4;
 
 /// A number that is used once.
 pub type Nonce = [u8; 16];
-/// Evidence that one knows the secret.
+/// Proof of knowing the secret.
 pub type Proof = [u8; 32];
 
-/// One thing that is said.
+/// A message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Message {
     /// A rank introduces itself.
     Hello(Hello),
-    /// Rank 0 shows that it knows the secret, and asks the same of the rank.
+    /// Rank 0 proves that it knows the secret, and challenges the rank.
     Challenge {
-        /// What the rank's proof has to cover.
+        /// The challenge for the rank.
         nonce: Nonce,
-        /// Rank 0's own.
+        /// Rank 0's proof.
         proof: Proof,
     },
-    /// A rank proves itself and hands over its blob.
+    /// A rank proves that it knows the secret, and hands over its blob.
     Join {
-        /// The evidence.
+        /// The rank's proof.
         proof: Proof,
-        /// What the others shall know of it.
+        /// Its contribution to the rendezvous.
         blob: Vec<u8>,
     },
-    /// All are there: everybody, in the order of ranks.
+    /// All are there: the members, in the order of ranks.
     Welcome(Vec<Member>),
-    /// The meeting has failed, or this rank has no place in it.
+    /// The rendezvous has failed, or this rank is refused.
     Refused(Trouble),
-    /// Still here.
+    /// A keepalive.
     Ping,
     /// A contribution to an exchange of all ranks.
     Gather {
         /// The number of the exchange: every rank counts its own.
         sequence: u32,
-        /// After this many milliseconds it fails.
+        /// The timeout in milliseconds.
         limit_ms: u32,
-        /// What it is for: the same on every rank.
+        /// Its label: the same on every rank.
         label: String,
         /// The contribution.
         blob: Vec<u8>,
@@ -87,108 +86,108 @@ pub enum Message {
     Gathered {
         /// The number of the exchange.
         sequence: u32,
-        /// Them.
+        /// The contributions.
         blobs: Vec<Vec<u8>>,
     },
-    /// An exchange that cannot be finished.
+    /// An exchange that failed.
     GatherFailed {
         /// Its number.
         sequence: u32,
-        /// Why.
+        /// The reason.
         trouble: Trouble,
     },
-    /// A value under a name, for all.
+    /// Stores a value under a key, for all.
     Put {
-        /// The name.
+        /// The key.
         key: String,
         /// The value.
         value: Vec<u8>,
     },
-    /// Asks for a value, and waits until it is there.
+    /// Asks for a value, and waits until it is stored.
     Get {
-        /// The question's number, for the answer.
+        /// The number of the request.
         ticket: u32,
-        /// After this many milliseconds the answer is that there is none.
+        /// The timeout in milliseconds, after which there is no value.
         limit_ms: u32,
-        /// The name.
+        /// The key.
         key: String,
     },
-    /// The answer to a question.
+    /// The response to a request.
     Got {
-        /// The question's number.
+        /// The number of the request.
         ticket: u32,
-        /// The value, if one came in time.
+        /// The value, if it was stored in time.
         value: Option<Vec<u8>>,
     },
-    /// News for everyone.
+    /// A notice for all ranks.
     Notice {
-        /// Whose.
+        /// The rank that it is about.
         from: u32,
-        /// What sort, as [`crate::control::NoticeKind`] numbers it.
+        /// Its kind, as [`crate::control::NoticeKind`] numbers it.
         kind: u8,
-        /// The rest.
+        /// Its body.
         body: Vec<u8>,
     },
     /// A rank has finished and will close its connection.
     Leave,
 }
 
-/// How a rank introduces itself.
+/// The introduction of a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// Its number.
+    /// Its rank.
     pub rank: u32,
-    /// How many it believes there are.
+    /// The number of ranks that it expects.
     pub world_size: u32,
-    /// Which job it is of, as a number.
+    /// A hash of its job.
     pub job: u64,
-    /// What rank 0's proof has to cover.
+    /// The challenge for rank 0.
     pub nonce: Nonce,
-    /// How many milliseconds it will wait: who waits least decides when those who are missing are named.
+    /// Its timeout in milliseconds: the shortest decides when missing ranks are named.
     pub limit_ms: u32,
-    /// Its process.
+    /// Its pid.
     pub pid: u32,
-    /// Its host's name.
+    /// The name of its host.
     pub host: String,
     /// Its host group.
     pub group: String,
 }
 
-/// A rank as all know it once they have met.
+/// A rank as all know it after the rendezvous.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Its process.
+    /// Its pid.
     pub pid: u32,
-    /// Its host's name.
+    /// The name of its host.
     pub host: String,
     /// Its host group: members of different groups never use shared memory.
     pub group: String,
-    /// What it contributed.
+    /// Its contribution.
     pub blob: Vec<u8>,
 }
 
-/// What went wrong in a meeting or an exchange, the same on every rank.
+/// What failed in a rendezvous or an exchange: the same on every rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// What sort.
+    /// The kind of failure.
     pub kind: TroubleKind,
     /// The ranks it is about.
     pub ranks: Vec<u32>,
-    /// In words.
+    /// The description.
     pub text: String,
 }
 
-/// Sorts of trouble.
+/// Kinds of failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TroubleKind {
-    /// Ranks did not come in time.
+    /// Ranks did not arrive in time.
     Missing,
     /// Two processes claim one rank.
     Twice,
-    /// A rank believes in another number of ranks, or is none of them.
+    /// A rank expects another number of ranks, or its number is out of range.
     WorldSize,
-    /// A rank speaks another version.
+    /// A rank has another protocol version.
     Version,
     /// The secrets differ.
     Secret,
@@ -196,9 +195,9 @@ pub enum TroubleKind {
     Job,
     /// A rank is gone.
     Gone,
-    /// Ranks call for different things.
+    /// Ranks call for different exchanges.
     Mismatch,
-    /// More than fits.
+    /// A contribution is too long.
     TooMuch,
     /// A rank lacks something of its own host: descriptors, memory, a thread.
     Local,
@@ -223,19 +222,19 @@ impl TroubleKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They do not begin as they should.
+    /// The preamble is wrong.
     #[error("it does not begin as a rank of Railnet does")]
     Magic,
-    /// Another version.
+    /// Another protocol version.
     #[error("it speaks version {0} of the protocol, this is version {VERSION}")]
     Version(u16),
-    /// A frame of no length, or of more than may come.
+    /// A frame of length 0, or too long.
     #[error("a frame of {0} bytes")]
     Length(usize),
-    /// A kind that does not exist.
+    /// An unknown kind.
     #[error("a message of unknown kind {0}")]
     Kind(u8),
-    /// A frame whose code is wrong.
+    /// A frame whose MAC is wrong.
     #[error("a message that was forged or changed on its way")]
     Code,
     /// A field that does not fit, or bytes that are left over.
@@ -243,12 +242,12 @@ pub enum Malformed {
     Field(&'static str),
 }
 
-/// What each end says first.
+/// The preamble of each end.
 pub fn preamble() -> [u8; PREAMBLE_SIZE] {
     preamble_of(VERSION)
 }
 
-/// What an end of another version says first.
+/// The preamble of another version.
 pub fn preamble_of(version: u16) -> [u8; PREAMBLE_SIZE] {
     let mut bytes = [0; PREAMBLE_SIZE];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -356,7 +355,7 @@ impl Message {
         }
     }
 
-    /// Reads what a frame holds after its length.
+    /// Parses a frame after its length.
     pub fn read(frame: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(frame);
         let kind = reader.byte("kind")?;
@@ -427,11 +426,11 @@ impl Message {
 }
 
 fn put_trouble(out: &mut Vec<u8>, trouble: &Trouble) {
-    // The numbers are places in the list, which only ever grows at its end.
+    // The numbers are indices of the list, which only grows at its end.
     let place = TroubleKind::ALL.iter().position(|kind| *kind == trouble.kind);
     out.push(place.expect("every kind is in the list") as u8);
     put_ranks(out, &trouble.ranks);
-    // Words are cut rather than refused: the ranks are there in full.
+    // The text is truncated rather than refused: the ranks are complete.
     let end = (0..=trouble.text.len().min(NOTICE_MAX)).rev().find(|at| trouble.text.is_char_boundary(*at));
     put_text(out, &trouble.text[..end.unwrap_or(0)]);
 }
@@ -446,10 +445,10 @@ fn read_trouble(reader: &mut Reader<'_>) -> Result<Trouble, Malformed> {
     })
 }
 
-/// Turns bytes as they arrive into messages.
+/// Parses messages from bytes as they arrive.
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// How far they have been read.
+    /// Bytes that were parsed.
     at: usize,
     has_begun: bool,
     limit: usize,
@@ -462,17 +461,17 @@ impl Decoder {
         Self { bytes: Vec::new(), at: 0, has_begun: false, limit, seal: None }
     }
 
-    /// Lets frames be of another length from here on.
+    /// Sets another limit from here on.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// From the next frame on a code follows each.
+    /// From the next frame on, each is followed by a MAC.
     pub(crate) fn expect_codes(&mut self, seal: Seal) {
         self.seal = Some(seal);
     }
 
-    /// Takes what has arrived.
+    /// Appends bytes that have arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.at > 0 && self.at == self.bytes.len() {
             self.bytes.clear();
@@ -484,12 +483,12 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes that wait for the rest of their message.
+    /// Bytes of an incomplete message.
     pub fn waiting(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// The next message, if it is whole.
+    /// The next message, if it is complete.
     #[expect(clippy::should_implement_trait, reason = "it fails, and goes on after `push`: no iterator")]
     pub fn next(&mut self) -> Result<Option<Message>, Malformed> {
         if !self.has_begun && !self.begin()? {
@@ -516,7 +515,7 @@ impl Decoder {
         Ok(Some(message))
     }
 
-    /// Reads the preamble. What is wrong with it shows as early as its first byte.
+    /// Parses the preamble. A wrong one is refused at its first wrong byte.
     fn begin(&mut self) -> Result<bool, Malformed> {
         let seen = &self.bytes[..self.bytes.len().min(MAGIC.len())];
         if *seen != MAGIC[..seen.len()] {
@@ -534,7 +533,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Who speaks another version: the first two fields of its [`Hello`], where they have arrived.
+    /// The peer of another version: the first two fields of its [`Hello`], if they have arrived.
     pub fn foreign_rank(&self) -> Option<(u32, u32)> {
         let hello = self.bytes.get(PREAMBLE_SIZE + LENGTH_SIZE + 1..)?;
         let number = |at: usize| hello.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));

@@ -1,18 +1,18 @@
-//! The parsers of what other ranks and processes say that are no part of the API, for tests that give them damaged bytes.
+//! Internal parsers of what other ranks and processes send, for tests with damaged input.
 
-use crate::engine::{Card, Letter};
+use crate::engine::{Card, Envelope};
 use crate::rdma::{NicCard, handshake};
 use crate::status::RankStatus;
 
-/// A parser. What it reads it writes as bytes again; `None` is a refusal.
+/// A parser. What it parses it writes as bytes again; `None` is a refusal.
 pub struct Parser {
-    /// What it reads: the name of the folder with true inputs, too.
+    /// Its name, which is that of the folder with valid inputs too.
     pub name: &'static str,
-    /// Reads, and writes what was read.
+    /// Parses, and writes what was parsed.
     pub read: fn(&[u8]) -> Option<Vec<u8>>,
 }
 
-/// All of them.
+/// All parsers.
 pub const PARSERS: [Parser; 5] = [
     Parser { name: "rank-status", read: |bytes| RankStatus::read(bytes).ok().map(|one| one.write()) },
     Parser {
@@ -21,5 +21,5 @@ pub const PARSERS: [Parser; 5] = [
     },
     Parser { name: "nic-card", read: |bytes| NicCard::read(bytes).map(|one| one.write()) },
     Parser { name: "rank-card", read: |bytes| Card::read(bytes).ok().map(|one| one.write()) },
-    Parser { name: "notice", read: |bytes| Letter::read(bytes).ok().map(|one| one.write()) },
+    Parser { name: "notice", read: |bytes| Envelope::read(bytes).ok().map(|one| one.write()) },
 ];

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::ReachError;
 use crate::control::{Control, Resources};
-use crate::launch::Meeting;
-use crate::machine;
+use crate::host;
+use crate::launch::RendezvousAddress;
 use crate::message::{BLOB_MAX, Hello, Member, NAME_MAX, Trouble};
 use reminders::LIMIT_HINT;
 
@@ -48,7 +48,7 @@ pub enum MeetError {
         /// Who tried.
         rank: u32,
         /// Where.
-        meeting: Meeting,
+        meeting: RendezvousAddress,
         /// How long.
         waited: Duration,
         /// What came of the last attempt.
@@ -58,7 +58,7 @@ pub enum MeetError {
     #[error("rank 0 at {meeting} is gone: {cause}")]
     HubGone {
         /// Where.
-        meeting: Meeting,
+        meeting: RendezvousAddress,
         /// What was seen of it.
         cause: String,
     },
@@ -125,7 +125,7 @@ pub(crate) fn meet_at(door: Door, config: &Config, prepare: Prepare<'_>) -> Resu
         let resources = resources.expect(PREPARED);
         return Ok(Control::alone(resources, member(&hello, &blob), config.silence));
     }
-    let Some(meeting) = &config.meeting else {
+    let Some(meeting) = &config.rendezvous else {
         return Err(MeetError::Nowhere { launcher: config.launcher.to_string() });
     };
     let control = if config.rank.0 == 0 {
@@ -140,7 +140,7 @@ pub(crate) fn meet_at(door: Door, config: &Config, prepare: Prepare<'_>) -> Resu
 
 /// How this rank introduces itself.
 fn introduction(config: &Config) -> Result<Hello, MeetError> {
-    let host = machine::host_name();
+    let host = host::host_name();
     let group = config.host_group.clone().unwrap_or_else(|| host.clone());
     Ok(Hello {
         rank: config.rank.0,

@@ -1,5 +1,5 @@
-//! Codes of what goes along a stream: each covers its number in the stream and the key, so that nothing can be changed, left out,
-//! repeated or put in.
+//! Message authentication codes (MACs) of a stream: each covers its sequence number and the key, so that nothing can be
+//! changed, left out, repeated or inserted.
 
 use std::hash::Hasher as _;
 
@@ -23,14 +23,14 @@ pub(crate) struct Seals {
 }
 
 impl Seal {
-    /// Bytes of a code.
+    /// Bytes of a MAC.
     pub(crate) const LENGTH: usize = 16;
 
     pub(crate) fn new(key: &Key) -> Self {
         Self { hasher: SipHasher24::new_with_key(key), counter: 0 }
     }
 
-    /// The code of what comes next in the stream: of these pieces, whose lengths follow from what is in them.
+    /// The MAC of the next message, which consists of these pieces. Their lengths must follow from their content.
     pub(crate) fn code(&mut self, pieces: &[&[u8]]) -> [u8; Self::LENGTH] {
         let mut hasher = self.hasher;
         hasher.write(&self.counter.to_le_bytes());
@@ -41,7 +41,7 @@ impl Seal {
         hasher.finish128().as_bytes()
     }
 
-    /// Whether that is the code of what comes next, in a time that says nothing of where it is wrong.
+    /// Whether that is the MAC of the next message, in constant time.
     pub(crate) fn is_code(&mut self, code: &[u8], pieces: &[&[u8]]) -> bool {
         let expected = self.code(pieces);
         let Ok(code) = <[u8; Self::LENGTH]>::try_from(code) else { return false };

@@ -1,4 +1,4 @@
-//! A secret that all ranks of a job know, and proofs of knowing it that do not give it away.
+//! The secret that all ranks of a job know, and proofs of knowing it that do not reveal it.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use sha2::Sha256;
 use crate::message::{Nonce, Proof};
 use crate::seal::{Key, Seal, Seals};
 
-/// A secret of a job. It is never printed and never sent.
+/// The secret of a job. It is never printed and never sent.
 #[derive(Clone, Default)]
 pub struct Secret(Vec<u8>);
 
-/// Whose proof it is, so that one end's is never good as the other's.
+/// Who proves, so that the proof of one end cannot be reflected to the other.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
-    /// Rank 0, where all meet.
+    /// Rank 0, which listens.
     Hub,
-    /// A rank that comes.
+    /// A rank that connects.
     Caller { rank: u32, world_size: u32 },
 }
 
 impl Secret {
-    /// These bytes.
+    /// From these bytes.
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
     }
 
-    /// A fresh one, as hexadecimal digits.
+    /// A fresh random one, as hexadecimal digits.
     pub fn fresh() -> std::io::Result<String> {
         Ok(format!("{:032x}", u128::from_le_bytes(random()?)))
     }
 
-    /// Whether there is one at all.
+    /// Whether there is one.
     pub fn is_given(&self) -> bool {
         !self.0.is_empty()
     }
@@ -41,13 +41,12 @@ impl Secret {
         self.code(side, caller, hub).finalize().into_bytes().into()
     }
 
-    /// Whether a proof is right. How long this takes says nothing about where it is wrong.
+    /// Whether a proof is right, in constant time.
     pub(crate) fn is_proof(&self, proof: &Proof, side: Side, caller: &Nonce, hub: &Nonce) -> bool {
         self.code(side, caller, hub).verify_slice(proof).is_ok()
     }
 
-    /// The codes of a connection between rank 0 and a rank, as that end needs them that is rank 0's or not; without a secret there
-    /// are none.
+    /// The MACs of a connection between rank 0 and another rank, for the end that is rank 0 or not; `None` without a secret.
     pub(crate) fn seals_of(&self, is_hub: bool, caller: &Nonce, hub: &Nonce) -> Option<Seals> {
         let key = |purpose: &[u8]| Seal::new(&self.key_of(purpose, &[caller, hub]));
         let (there, back) = (key(b"railnet to rank 0  "), key(b"railnet from rank 0"));
@@ -55,17 +54,17 @@ impl Secret {
         self.is_given().then_some(Seals { send, receive })
     }
 
-    /// A code over some bytes, for one purpose. All parts but the last have lengths that follow from the purpose.
+    /// An HMAC over some bytes, for one purpose. All parts but the last have lengths that follow from the purpose.
     pub(crate) fn code_of(&self, purpose: &[u8], parts: &[&[u8]]) -> Proof {
         self.hmac(purpose, parts).finalize().into_bytes().into()
     }
 
-    /// A key for one purpose. All parts but the last have lengths that follow from the purpose.
+    /// A key derived for one purpose. All parts but the last have lengths that follow from the purpose.
     pub(crate) fn key_of(&self, purpose: &[u8], parts: &[&[u8]]) -> Key {
         *self.code_of(purpose, parts).first_chunk().expect("a code is longer than a key")
     }
 
-    /// Whether a code is right, in a time that says nothing about where it is wrong.
+    /// Whether an HMAC is right, in constant time.
     pub(crate) fn is_code(&self, code: &Proof, purpose: &[u8], parts: &[&[u8]]) -> bool {
         self.hmac(purpose, parts).verify_slice(code).is_ok()
     }
@@ -102,7 +101,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Random bytes from the kernel.
 pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0_u8; N];
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! Sockets with deadlines: listening, connecting, waiting, and a connection that carries messages.
+//! Sockets with deadlines: listening, connecting, polling, and a connection that carries messages.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
@@ -12,21 +12,21 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::message::{Decoder, Malformed, Message, preamble};
 use crate::seal::{Seal, Seals};
 
-/// Callers that may wait for `accept`; the system may allow fewer.
+/// The backlog of listeners; the kernel may allow less.
 const BACKLOG: i32 = 4096;
 /// Bytes read at a time.
 const READ_SIZE: usize = 16 * 1024;
-/// Reads in a row from one connection, so that one that never stops does not keep out the others.
+/// Reads in a row from one connection, so that one that never stops does not starve the others.
 const READS_MAX: usize = 64;
 
-/// A socket bound to a port. With `is_shared`, others of this user may be bound to it too, if they say the same: a
-/// launcher so holds a port for a rank. The port is held, and nobody can connect, until somebody listens.
+/// A socket bound to a port. With `is_shared` (SO_REUSEPORT), others of this user may bind it too: so a launcher holds a port
+/// for a rank. Nobody can connect until one of them listens.
 fn bound(address: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
-        // All addresses of IPv6 are those of IPv4 too.
+        // All addresses of IPv6 include those of IPv4.
         sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
     }
     if is_shared {
@@ -36,7 +36,7 @@ fn bound(address: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Holds a free port for a process that will listen on it, as long as what is returned lives.
+/// Reserves a free port for a process that will listen there, as long as the returned socket lives.
 pub(crate) fn reserve(address: IpAddr) -> io::Result<(OwnedFd, u16)> {
     let socket = bound(SocketAddr::new(address, 0), true)?;
     let name = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
@@ -46,7 +46,7 @@ pub(crate) fn reserve(address: IpAddr) -> io::Result<(OwnedFd, u16)> {
 /// Listens; `accept` does not block.
 pub(crate) fn listen(address: SocketAddr, is_shared: bool) -> io::Result<TcpListener> {
     let socket = match bound(address, is_shared) {
-        // A system without IPv6.
+        // A kernel without IPv6.
         Err(error) if error.kind() != ErrorKind::AddrInUse && address.ip() == Ipv6Addr::UNSPECIFIED => {
             bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), is_shared)?
         }
@@ -58,7 +58,7 @@ pub(crate) fn listen(address: SocketAddr, is_shared: bool) -> io::Result<TcpList
     Ok(listener)
 }
 
-/// The addresses of a host. The system's resolver knows no deadline, so it is asked in a thread of its own.
+/// The addresses of a host. The resolver has no timeout, so a thread of its own asks it.
 pub(crate) fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -69,14 +69,14 @@ pub(crate) fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Ve
         let _ = sender.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
     });
     if thread.is_err() {
-        // Then this thread asks: what lacks threads is found out by the time the ranks have met, where all hear of it.
+        // Without a thread this one asks: ranks that lack threads report that at the rendezvous.
         return (host, port).to_socket_addrs().map(Vec::from_iter);
     }
     let late = || io::Error::new(ErrorKind::TimedOut, "no answer from the resolver");
     answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|_| late())?
 }
 
-/// Waits until one of them is ready or the deadline has come.
+/// Polls until one of them is ready or the deadline has passed.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout =
@@ -87,7 +87,7 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<()> 
     }
 }
 
-/// Why a connection is of no more use.
+/// Why a connection was closed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("its connection was closed")]
@@ -100,14 +100,14 @@ pub(crate) enum Broken {
     Stuck,
 }
 
-/// A stream of messages both ways. It never blocks.
+/// A connection that carries messages both ways, and never blocks.
 pub(crate) struct Connection {
     stream: TcpStream,
     pub(crate) decoder: Decoder,
     out: Vec<u8>,
     sent: usize,
     is_over: bool,
-    /// Codes of what is said.
+    /// The MACs of its messages, if it is authenticated.
     seal: Option<Seal>,
     pub(crate) last_heard: Instant,
     pub(crate) last_said: Instant,
@@ -131,13 +131,13 @@ impl Connection {
         })
     }
 
-    /// From here on a code follows each message, both ways.
+    /// From here on a MAC follows each message, both ways.
     pub(crate) fn authenticate(&mut self, seals: Seals) {
         self.seal = Some(seals.send);
         self.decoder.expect_codes(seals.receive);
     }
 
-    /// Queues a message and sends what can be sent.
+    /// Queues a message, and writes what can be written.
     pub(crate) fn say(&mut self, message: &Message, queue_max: usize) -> Result<(), Broken> {
         if self.is_over {
             return Err(Broken::Closed);
@@ -153,7 +153,7 @@ impl Connection {
         if self.out.len() - self.sent > queue_max { Err(Broken::Stuck) } else { Ok(()) }
     }
 
-    /// Sends what can be sent.
+    /// Writes what can be written.
     pub(crate) fn flush(&mut self) -> Result<(), Broken> {
         while self.sent < self.out.len() {
             match self.stream.write(&self.out[self.sent..]) {
@@ -173,7 +173,7 @@ impl Connection {
         self.out.is_empty()
     }
 
-    /// Takes in what has arrived. An end of the stream shows only when all before it has been read.
+    /// Reads what has arrived. The end of the stream is reported after all before it was parsed.
     pub(crate) fn fill(&mut self) -> Result<(), Broken> {
         let mut buffer = [0; READ_SIZE];
         for _ in 0..READS_MAX {
@@ -191,16 +191,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends it: nothing more is said or heard.
+    /// Closes it, both ways.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
         self.out = Vec::new();
         self.sent = 0;
-        // It may have ended by itself.
+        // The peer may have closed it already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// The address of this end.
+    /// The local address.
     pub(crate) fn local_address(&self) -> Option<IpAddr> {
         self.stream.local_addr().ok().map(|address| address.ip().to_canonical())
     }
@@ -209,7 +209,7 @@ impl Connection {
         self.is_over
     }
 
-    /// What to wait for.
+    /// The events to poll for.
     pub(crate) fn interest(&self) -> PollFlags {
         if self.is_flushed() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
@@ -218,7 +218,7 @@ impl Connection {
         PollFd::from_borrowed_fd(self.as_fd(), self.interest())
     }
 
-    /// Sends what is queued, at the latest until the deadline.
+    /// Writes what is queued, until the deadline.
     pub(crate) fn drain(&mut self, deadline: Instant) {
         while !self.is_flushed() && Instant::now() < deadline && self.flush().is_ok() {
             if wait(&mut [self.poll_fd()], deadline).is_err() {
@@ -227,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// The next message. The deadline passing is `None`.
+    /// The next message; `None` when the deadline has passed.
     pub(crate) fn hear(&mut self, deadline: Instant) -> Result<Option<Message>, Broken> {
         loop {
             if let Some(message) = self.decoder.next()? {
@@ -239,7 +239,7 @@ impl Connection {
             wait(&mut [self.poll_fd()], deadline)?;
             self.flush()?;
             match self.fill() {
-                // What came before the end is worth reading.
+                // What arrived before the end is parsed.
                 Err(Broken::Closed) => return self.decoder.next()?.map(Some).ok_or(Broken::Closed),
                 other => other?,
             }
@@ -253,7 +253,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Connects to the first of some addresses that answers.
+/// Connects to the first address that answers.
 pub(crate) fn connect(addresses: &[SocketAddr], each: Duration, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in addresses {
@@ -269,8 +269,8 @@ pub(crate) fn connect(addresses: &[SocketAddr], each: Duration, deadline: Instan
     Err(last)
 }
 
-/// Has the kernel end a connection whose other host has not answered for so long: probes where nothing is sent
-/// (keepalive), and a limit for what is sent and not acknowledged.
+/// Has the kernel close a connection whose other host has not answered for so long: keepalive probes while idle (SO_KEEPALIVE),
+/// and TCP_USER_TIMEOUT for unacknowledged data.
 pub(crate) fn set_dead_peer_timeout(socket: &impl AsFd, timeout: Duration) -> io::Result<()> {
     const PROBES: u32 = 4;
     let interval = (timeout / PROBES).max(Duration::from_secs(1));
@@ -282,9 +282,9 @@ pub(crate) fn set_dead_peer_timeout(socket: &impl AsFd, timeout: Duration) -> io
     Ok(())
 }
 
-/// Connects inside this host, where nothing is congested. A way of avoiding that which spaces packets out in time (BBR, the default of
-/// some systems) costs a timer for each of them, so the plainest is asked for, which every system has and allows. It has to be
-/// asked for before there is a connection: one that was spaced out once stays so.
+/// Connects inside this host, where nothing is congested. A congestion control that paces packets (BBR, the default of some
+/// systems) costs a timer for each, so Reno is chosen, which every kernel has and permits. It has to be chosen before the
+/// connection is opened: a paced one stays paced.
 pub(crate) fn connect_here(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

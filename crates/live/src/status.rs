@@ -21,7 +21,7 @@ use crate::Control;
 use crate::control::ControlError;
 use crate::message::fields::{Reader, put_text};
 use crate::message::{BLOB_MAX, Malformed};
-use crate::shared_memory::handover::is_same_user;
+use crate::shared_memory::fd_passing::is_same_user;
 use crate::socket;
 
 /// How long a rank that is in a call may take to describe itself.
@@ -276,12 +276,12 @@ impl RankStatus {
 
 /// Where a rank that is in a call leaves its description when somebody wants it.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct StatusBoard {
     is_wanted: AtomicBool,
     answer: Mutex<Option<RankStatus>>,
 }
 
-impl Desk {
+impl StatusBoard {
     /// Whether somebody waits for a description.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
@@ -362,7 +362,7 @@ impl Server {
     /// Answers until it is told to end. `fallback` describes a rank of which nothing else is known now.
     pub(crate) fn run(
         &self,
-        desk: &Desk,
+        board: &StatusBoard,
         control: &Control,
         make: impl Fn() -> Option<RankStatus>,
         fallback: impl Fn() -> RankStatus,
@@ -376,7 +376,7 @@ impl Server {
             let mut count = [0; 8];
             // Nothing to read means that the doorbell did not ring.
             let _ = rustix::io::read(&self.bell, &mut count);
-            let describe = || desk.ask(&make).unwrap_or_else(&fallback);
+            let describe = || board.ask(&make).unwrap_or_else(&fallback);
             self.answer_others(control, &describe);
             // Who hung up, and other users, get nothing; nor does anybody while this process has no descriptors left.
             match self.listener.accept() {

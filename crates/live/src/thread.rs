@@ -1,4 +1,4 @@
-//! Threads of this process. Where the kernel refuses one, the error says which, and what may limit them.
+//! Threads of this process. If the kernel refuses one, the error names it, and what may limit threads.
 
 use std::io;
 use std::sync::mpsc;
@@ -30,7 +30,8 @@ pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread that waits for its work, so that it is certain to be there when ranks have agreed on something. It ends if none comes.
+/// A thread that waits for its work: started in advance, so that it exists when ranks have agreed on something. It ends if no
+/// work comes.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     work: mpsc::SyncSender<Work>,
@@ -49,7 +50,7 @@ impl Reserved {
     }
 
     pub(crate) fn start(self, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-        // It waits for nothing else, and there is room for one.
+        // The channel has room for one.
         let _ = self.work.send(Box::new(work));
         self.thread
     }

@@ -114,11 +114,11 @@ proptest! {
 }
 
 #[test]
-fn a_stranger_shows_in_its_first_bytes_and_another_version_by_its_number() {
-    for stranger in ["GET / HTTP/1.1\r\n\r\n", "R\0", "\x16\x03\x01", "SSH-2.0-OpenSSH"] {
+fn another_protocol_shows_in_its_first_bytes_and_another_version_by_its_number() {
+    for peer in ["GET / HTTP/1.1\r\n\r\n", "R\0", "\x16\x03\x01", "SSH-2.0-OpenSSH"] {
         let mut decoder = Decoder::new(REQUEST_MAX);
-        decoder.push(stranger.as_bytes());
-        assert_eq!(decoder.next(), Err(Malformed::Magic), "{stranger}");
+        decoder.push(peer.as_bytes());
+        assert_eq!(decoder.next(), Err(Malformed::Magic), "{peer}");
     }
     let mut decoder = Decoder::new(REQUEST_MAX);
     decoder.push(&preamble_of(railnet_live::message::VERSION + 1));

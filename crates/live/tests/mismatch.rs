@@ -72,7 +72,7 @@ fn check(conduit: Conduit, ranks: u32, difference: Difference, lateness: Duratio
         let text = error.to_string();
         assert!(text.contains("ranks disagree about collective #1"), "{case}, rank {}: {text}", world.rank());
         assert!(text.contains(&format!("rank {last}: ")), "{case}, rank {}: {text}", world.rank());
-        let culprits: Vec<usize> = error.culprits().iter().map(|rank| rank.0 as usize).collect();
+        let culprits: Vec<usize> = error.culprits();
         // Where a majority of all has said the same, the one that differs is the culprit; never another.
         let absent = text.lines().find_map(|line| line.strip_suffix(": not entered"));
         let absent = absent.map_or(0, |ranks| ranks.matches(|letter: char| letter.is_ascii_digit()).count());

@@ -1,4 +1,4 @@
-//! Ranks that meet over real sockets, in threads: together, with something wrong, and among strangers.
+//! Ranks that meet over real sockets, in threads: together, with something wrong, and among unauthenticated peers.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use railnet_core::Rank;
 use railnet_live::control::{Absence, NoticeKind};
-use railnet_live::launch::{Launch, Launcher, Meeting};
+use railnet_live::launch::{Launch, Launcher, RendezvousAddress};
 use railnet_live::message::{Message, Trouble, TroubleKind, preamble, preamble_of};
 use railnet_live::rendezvous::{Config, MeetError, Reminders, meet};
 use railnet_live::{Control, Secret};
@@ -31,7 +31,7 @@ fn config(rank: u32, world_size: u32, port: u16) -> Config {
         launcher: Launcher::Torchrun,
         rank: Rank(rank),
         world_size,
-        meeting: Some(Meeting::new("127.0.0.1", port)),
+        rendezvous: Some(RendezvousAddress::new("127.0.0.1", port)),
         job: "test".to_owned(),
         ..Launch::alone()
     };
@@ -226,7 +226,7 @@ fn a_wrong_secret_keeps_a_rank_out_and_is_never_printed() {
 #[test]
 fn another_version_is_refused_in_words_and_named() {
     let configs = configs(2);
-    let port = configs[0].meeting.as_ref().unwrap().port;
+    let port = configs[0].rendezvous.as_ref().unwrap().port;
     let troubles = thread::scope(|scope| {
         let hub = scope.spawn(|| all(&configs[..1], |control, _| trouble(control)));
         let mut stream = call(port);
@@ -262,9 +262,9 @@ fn call(port: u16) -> TcpStream {
 }
 
 #[test]
-fn strangers_and_garbage_are_counted_and_change_nothing() {
+fn unauthenticated_peers_and_garbage_are_counted_and_change_nothing() {
     let configs = configs(3);
-    let port = configs[0].meeting.as_ref().unwrap().port;
+    let port = configs[0].rendezvous.as_ref().unwrap().port;
     thread::scope(|scope| {
         let hub = scope.spawn(|| all(&configs[..1], |control, _| control.map(|control| control.leave(LONG))));
         let silent = call(port);
@@ -301,8 +301,8 @@ fn all_kinds_of_addresses_will_do() {
             continue;
         }
         let mut configs = configs(2);
-        configs[0].meeting.as_mut().unwrap().hosts = vec![here.to_owned()];
-        configs[1].meeting.as_mut().unwrap().hosts = vec![there.to_owned()];
+        configs[0].rendezvous.as_mut().unwrap().hosts = vec![here.to_owned()];
+        configs[1].rendezvous.as_mut().unwrap().hosts = vec![there.to_owned()];
         all(&configs, |control, _| control.unwrap().leave(LONG));
     }
 }
@@ -311,7 +311,7 @@ fn all_kinds_of_addresses_will_do() {
 fn a_rank_finds_rank_0_behind_a_name_that_means_nothing_and_a_late_start() {
     let mut configs = configs(2);
     for config in &mut configs {
-        config.meeting.as_mut().unwrap().hosts.insert(0, "no-such-host.invalid".to_owned());
+        config.rendezvous.as_mut().unwrap().hosts.insert(0, "no-such-host.invalid".to_owned());
     }
     thread::scope(|scope| {
         let early = scope.spawn(|| meet(&configs[1], b"").unwrap().leave(LONG));
@@ -327,7 +327,7 @@ fn nobody_there_is_an_error_that_says_where() {
     let config = Config { limit: SHORT, ..config(1, 2, free_port()) };
     let text = meet(&config, b"").unwrap_err().to_string();
     assert!(text.starts_with("rank 1 found nobody at 127.0.0.1:"), "{text}");
-    let config = Config { meeting: None, ..config };
+    let config = Config { rendezvous: None, ..config };
     assert!(meet(&config, b"").unwrap_err().to_string().contains("set RAILNET_RENDEZVOUS=host:port"));
 }
 
@@ -424,9 +424,9 @@ fn a_notice_reaches_all_others_once() {
 /// Two ranks, of which rank 1 calls through a go-between: `work` gets both, a gate that holds back what rank 1 says while
 /// it is locked, and the connection that rank 0 takes for rank 1's.
 fn with_a_go_between(mut configs: Vec<Config>, work: impl Fn(Control, Control, &Mutex<()>, &TcpStream)) {
-    let port = configs[0].meeting.as_ref().unwrap().port;
+    let port = configs[0].rendezvous.as_ref().unwrap().port;
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
-    configs[1].meeting = Some(Meeting::new("127.0.0.1", between.local_addr().unwrap().port()));
+    configs[1].rendezvous = Some(RendezvousAddress::new("127.0.0.1", between.local_addr().unwrap().port()));
     let gate = Mutex::new(());
     thread::scope(|scope| {
         let ranks: Vec<_> = configs.iter().map(|config| scope.spawn(|| meet(config, b"").unwrap())).collect();
@@ -505,7 +505,7 @@ fn a_message_that_was_put_in_is_recognized_where_there_is_a_secret() {
 #[test]
 fn malformed_greetings_do_not_end_a_rendezvous_without_a_secret() {
     let configs = configs(2);
-    let port = configs[0].meeting.as_ref().unwrap().port;
+    let port = configs[0].rendezvous.as_ref().unwrap().port;
     thread::scope(|scope| {
         let hub = scope.spawn(|| meet(&configs[0], b"hub").unwrap());
         let mut random = railnet_core::Random::from_seed(9);

@@ -35,7 +35,7 @@ fn secret(text: &[u8], ranks: u32) -> Vec<railnet_live::rendezvous::Config> {
 #[test]
 fn authenticated_ranks_get_right_results_over_every_conduit() {
     for conduit in [Conduit::SharedMemory, Conduit::Tcp, Conduit::Roce] {
-        let strangers = world_of(&secret(b"apple", 3), &options(conduit), |world| {
+        let refused = world_of(&secret(b"apple", 3), &options(conduit), |world| {
             for count in [0, 1, 13, 1000, 50_000, 300_000] {
                 let mut data: Vec<u64> = (0..count).map(|index| index + world.rank() as u64).collect();
                 world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
@@ -65,9 +65,9 @@ fn authenticated_ranks_get_right_results_over_every_conduit() {
             assert!(fetched == data, "{conduit}");
             world.barrier().unwrap();
             window.close().unwrap();
-            world.strangers()
+            world.unauthenticated_refused()
         });
-        assert_eq!(strangers, [0, 0, 0], "{conduit}");
+        assert_eq!(refused, [0, 0, 0], "{conduit}");
     }
 }
 
@@ -86,10 +86,10 @@ fn what_is_lost_or_doubled_on_the_way_changes_nothing_for_authenticated_ranks() 
 
 /// All that goes along the control connection of two ranks, which meet through this test.
 fn overheard(configs: &mut [railnet_live::rendezvous::Config]) -> (TcpListener, SocketAddr) {
-    let meeting = configs[1].meeting.clone().unwrap();
+    let meeting = configs[1].rendezvous.clone().unwrap();
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
-    configs[1].meeting =
-        Some(railnet_live::launch::Meeting::new("127.0.0.1", between.local_addr().unwrap().port()));
+    configs[1].rendezvous =
+        Some(railnet_live::launch::RendezvousAddress::new("127.0.0.1", between.local_addr().unwrap().port()));
     (between, SocketAddr::from(([127, 0, 0, 1], meeting.port)))
 }
 
@@ -181,7 +181,7 @@ fn ranks_that_meet_at_the_loopback_address_listen_nowhere_else() {
 /// What leads to the rendezvous is one network of several; connections of the others find no listener.
 #[test]
 fn ranks_listen_at_the_address_that_leads_to_the_rendezvous_alone() {
-    let interfaces = railnet_live::machine::interfaces().unwrap();
+    let interfaces = railnet_live::host::interfaces().unwrap();
     let mut own = interfaces.into_iter().filter(|one| !one.is_loopback).flat_map(|one| one.addresses);
     let Some(IpAddr::V4(address)) = own.find(IpAddr::is_ipv4) else {
         eprintln!("left out: this host has no address but loopback ones");
@@ -203,8 +203,9 @@ fn ranks_listen_at_the_address_that_leads_to_the_rendezvous_alone() {
     let at = |bind: Option<IpAddr>| {
         let mut configs = secret(b"apple", 3);
         for config in &mut configs {
-            let port = config.meeting.as_ref().unwrap().port;
-            config.meeting = Some(railnet_live::launch::Meeting::new(&address.to_string(), port));
+            let port = config.rendezvous.as_ref().unwrap().port;
+            config.rendezvous =
+                Some(railnet_live::launch::RendezvousAddress::new(&address.to_string(), port));
             config.bind = bind;
         }
         configs
@@ -249,7 +250,7 @@ fn a_rank_that_waits_takes_in_connections_of_others_and_its_calls_go_on() {
         // The listener that was emptied first may be rank 1's own.
         let deadline = Instant::now() + LONG;
         loop {
-            let has_refused = u32::from(world.rank() == 0 && world.strangers() > 0);
+            let has_refused = u32::from(world.rank() == 0 && world.unauthenticated_refused() > 0);
             let mut data = [1, has_refused];
             world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
             assert_eq!(data[0], 2);
@@ -338,7 +339,7 @@ fn another_user_of_the_host_gets_nothing() {
             let (out, errors) =
                 (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
             assert!(done.status.success(), "{out}{errors}");
-            assert!(world.strangers() > 0, "what it sent was thrown away, and counted");
+            assert!(world.unauthenticated_refused() > 0, "what it sent was thrown away, and counted");
         }
         world.barrier().unwrap();
     });
@@ -353,8 +354,8 @@ fn a_job_without_a_secret_says_so_once() {
         let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let mut configs = configs(2);
         for config in &mut configs {
-            let port = config.meeting.as_ref().unwrap().port;
-            config.meeting = Some(railnet_live::launch::Meeting::new(host, port));
+            let port = config.rendezvous.as_ref().unwrap().port;
+            config.rendezvous = Some(railnet_live::launch::RendezvousAddress::new(host, port));
             let said = std::sync::Arc::clone(&said);
             config.reminders = railnet_live::rendezvous::Reminders::new(move |text| {
                 said.lock().unwrap().push(text.to_owned());
@@ -372,7 +373,7 @@ fn a_job_without_a_secret_says_so_once() {
 
 /// An address of this host that is not the loopback interface's.
 fn own_address() -> Option<String> {
-    let interfaces = railnet_live::machine::interfaces().ok()?;
+    let interfaces = railnet_live::host::interfaces().ok()?;
     let addresses = interfaces.into_iter().filter(|one| !one.is_loopback).flat_map(|one| one.addresses);
     addresses.into_iter().find(std::net::IpAddr::is_ipv4).map(|address| address.to_string())
 }

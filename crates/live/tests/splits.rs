@@ -16,7 +16,7 @@ const FILES: u64 = 400;
 fn what_a_communicator_took_is_free_when_it_is_dropped() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), maximum }).unwrap();
-    // More than a rank has mailboxes, more than the process may have streams, and more than a NIC keeps for those who ask again.
+    // More than a rank has rings, more than the process may have streams, and more than a NIC keeps for those who ask again.
     for (conduit, times) in [(Conduit::SharedMemory, 4100), (Conduit::Tcp, 300), (Conduit::Roce, 300)] {
         world(3, conduit, LONG, |world| {
             let own = world.rank() as u64;

@@ -31,7 +31,7 @@ fn rank() {
             continue;
         };
         println!("{}", error.to_string().replace('\n', " | "));
-        let lost: Vec<usize> = error.culprits().iter().map(|rank| rank.0 as usize).collect();
+        let lost: Vec<usize> = error.culprits();
         world = match world.rebuild_without(&lost) {
             Ok(world) => world,
             Err(error) => {

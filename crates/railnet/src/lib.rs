@@ -19,32 +19,74 @@
 //! | memory that others write while its owner computes | [`Communicator::window`], [`Window::put_signal`], [`Window::wait_signals`] |
 //! | the same over memory that the program already has | [`Communicator::register`], [`Window::into_vec`], [`Window::path`] |
 //! | parts of a communicator | [`Communicator::split`] |
-//! | how long to wait, and by which conduit | [`Options`], `RAILNET_TIMEOUT`, `RAILNET_CONDUIT` |
-//! | what went wrong, and whose fault it is | [`Error`], [`Error::culprits`] |
+//! | timeout, conduit, rendezvous and the like, in code | [`Communicator::builder`], [`CommunicatorBuilder`]; the variables of [`Options`] are its defaults |
+//! | after a failure: who has failed, and going on without them | [`Error::culprits`], [`Communicator::agree`], [`Communicator::shrink`] |
+//!
+//! Ranks are `usize` from 0 on, as indices of slices are. [`Rank`] is the same number as an id, in the descriptions of [`raw`] and
+//! [`rendezvous`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use railnet::{Communicator, Conduit, ReduceOp};
+//!
+//! let world = Communicator::builder().timeout(Duration::from_secs(30)).conduit(Conduit::Tcp).connect()?;
+//! let mut sum = [world.rank() as f64];
+//! world.all_reduce_in_place(&mut sum, ReduceOp::Sum)?;
+//! # Ok::<(), railnet::Error>(())
+//! ```
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(unnameable_types)]
 
 pub use railnet_core::{DataType, Rank, ReduceOp, Scalar};
+pub use railnet_live::agreement::Quorum;
 pub use railnet_live::communicator::{
-    Bf16, Error, F8E4M3, F8E5M2, F16, RoceCounters, RoceOptions, SignalCount, WindowPath,
+    Agreed, Bf16, Error, F8E4M3, F8E5M2, F16, RoceCounters, RoceOptions, SignalCount, WindowPath,
 };
-pub use railnet_live::{Communicator, Conduit, Element, Group, Options, Pending, Window};
+pub use railnet_live::roce::Faults;
+pub use railnet_live::{
+    Authentication, Communicator, CommunicatorBuilder, Conduit, Element, Group, Level, Options, Pending,
+    Window,
+};
 
-/// What started this process, as its variables say.
+/// The launcher that started this process, by its variables.
+///
+/// ```
+/// // Started by hand: there is none.
+/// assert_eq!(railnet::launcher()?.to_string(), "hand");
+/// # Ok::<(), railnet::error::LaunchError>(())
+/// ```
 pub fn launcher() -> Result<railnet_live::launch::Launcher, railnet_live::launch::LaunchError> {
     railnet_live::Launch::from_env().map(|launch| launch.launcher)
 }
 
-/// How ranks meet, where no launcher says it.
+/// What the variants of [`Error`] contain.
+pub mod error {
+    pub use railnet_coll::BuildError;
+    pub use railnet_coll::machine::{Failure, MismatchError, MissingError, Signature, StuckError};
+    pub use railnet_coll::tuner::NoChoice;
+    pub use railnet_coll::window::WindowError;
+    pub use railnet_live::ReachError;
+    pub use railnet_live::control::ControlError;
+    pub use railnet_live::launch::LaunchError;
+    pub use railnet_live::rendezvous::{ConfigError, MeetError};
+}
+
+/// The trace of a rank's calls: [`CommunicatorBuilder::call_trace`] writes one, [`Communicator::traced_calls`] returns it.
+pub mod call_trace {
+    pub use railnet_live::calls::{Call, Calls};
+}
+
+/// The identity of a rank, and how ranks meet, for programs that do more than [`CommunicatorBuilder`] does.
 pub mod rendezvous {
-    pub use railnet_live::launch::{Launcher, Meeting, free_port};
-    pub use railnet_live::rendezvous::Config;
+    pub use railnet_coll::variables::Variables;
+    pub use railnet_live::launch::{Launcher, RendezvousAddress, free_port};
+    pub use railnet_live::rendezvous::{Config, Reminders};
     pub use railnet_live::{Launch, Secret};
 }
 
 /// Calls whose types and memory are known only when a program runs: for the bindings of other languages.
 pub mod raw {
-    pub use railnet_coll::{Call, Collective, Counts};
+    pub use railnet_coll::{Call, Collective, Counts, Overlap};
     pub use railnet_live::communicator::{GoOn, Operation, Transfer, TransferDirection};
 }
 

@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             "f32, sums; {} interleaved passes of about {} s each; {} cores; sessions of nice {nice}\n",
             terms.repeat,
             terms.seconds,
-            railnet_live::machine::cores().usable
+            railnet_live::host::cores().usable
         )?;
         out.flush()?;
     }

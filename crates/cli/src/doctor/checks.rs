@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use railnet_live::host::Interface;
 use railnet_live::launch::{Launch, Launcher};
-use railnet_live::machine::Interface;
 
 use super::facts::Facts;
 use crate::words;
@@ -103,7 +103,7 @@ fn rank(launch: &Launch) -> String {
 }
 
 fn rendezvous(area: &'static str, launch: &Launch) -> Check {
-    match &launch.meeting {
+    match &launch.rendezvous {
         Some(meeting) => check(area, "rendezvous", meeting.to_string(), Vec::new()),
         None if launch.world_size == 1 => check(area, "rendezvous", "not needed".to_owned(), Vec::new()),
         None => {
@@ -273,8 +273,8 @@ fn memory(facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use railnet_core::Rank;
+    use railnet_live::host::{Cores, Limits, Memory};
     use railnet_live::launch::LaunchError;
-    use railnet_live::machine::{Cores, Limits, Memory};
 
     use super::super::owner::Owner;
     use super::*;

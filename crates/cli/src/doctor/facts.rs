@@ -1,8 +1,8 @@
 //! What the checks are about, as plain values.
 
 use railnet_live::Launch;
+use railnet_live::host::{self, Cores, Interface, Limits, Memory};
 use railnet_live::launch::LaunchError;
-use railnet_live::machine::{self, Cores, Interface, Limits, Memory};
 use railnet_wire::ROCE_PORT;
 
 use super::owner::{self, Owner};
@@ -28,8 +28,8 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn gather() -> Self {
-        let shared_memory = machine::shared_memory();
-        let udp = machine::udp();
+        let shared_memory = host::shared_memory();
+        let udp = host::udp();
         let (roce_port, segments_sent, segments_received) = match udp {
             Ok(udp) => {
                 (udp.roce_port.map_err(|error| error.to_string()), udp.segments_sent, udp.segments_received)
@@ -38,19 +38,19 @@ impl Facts {
         };
         let roce_owners = if roce_port.is_err() { owner::of_udp_port(ROCE_PORT) } else { Vec::new() };
         Self {
-            host: machine::host_name(),
-            system: machine::system(),
+            host: host::host_name(),
+            system: host::system(),
             launch: Launch::from_env(),
             memfd: shared_memory.memfd.map_err(|error| error.to_string()),
             shm: shared_memory.folder,
-            interfaces: machine::interfaces().unwrap_or_default(),
+            interfaces: host::interfaces().unwrap_or_default(),
             roce_port,
             roce_owners,
             segments_sent,
             segments_received,
-            limits: machine::limits(),
-            cores: machine::cores(),
-            memory: machine::memory(),
+            limits: host::limits(),
+            cores: host::cores(),
+            memory: host::memory(),
         }
     }
 }

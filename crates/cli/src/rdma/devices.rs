@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use railnet_live::machine::{self, PortHolder};
+use railnet_live::host::{self, PortHolder};
 use railnet_live::roce::{Device, Settings, devices};
 use serde_json::{Value, json};
 
@@ -36,11 +36,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let settings = Settings::from_env().map_err(Usage)?;
     let found = devices(&settings).map_err(|error| Usage(error.to_string()))?;
     let row = |device: Device| {
-        let holders = machine::roce_port_holders(device.address)?;
+        let holders = host::roce_port_holders(device.address)?;
         Ok(Row { device, holders })
     };
     let rows = found.into_iter().map(row).collect::<std::io::Result<Vec<_>>>()?;
-    let limits = limits(&rows, machine::limits().receive_buffer);
+    let limits = limits(&rows, host::limits().receive_buffer);
     if arguments.json {
         let all: Vec<_> = rows.iter().map(object).collect();
         writeln!(out, "{:#}", json!({ "devices": all, "limits": limits }))?;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use railnet_live::job::{Output, Stream};
+use railnet_live::supervisor::{Output, Stream};
 
 use crate::{Usage, files};
 

@@ -3,35 +3,35 @@
 use std::fmt::Write as _;
 
 use anyhow::bail;
-use railnet_live::job::{self, End, How, Plan};
+use railnet_live::supervisor::{self, ExitKind, Plan, RankExit};
 
 use crate::Outcome;
 
 /// Ranks that are described one by one; more are only counted.
 const SHOWN: usize = 8;
 
-pub(crate) fn judge(outcome: &job::Outcome, plan: &Plan) -> anyhow::Result<Outcome> {
+pub(crate) fn judge(outcome: &supervisor::Outcome, plan: &Plan) -> anyhow::Result<Outcome> {
     match outcome {
-        job::Outcome::Well => Ok(Outcome::Done),
-        job::Outcome::Failed { first, others } => {
-            let place = &plan.places[first.rank as usize];
+        supervisor::Outcome::Success => Ok(Outcome::Done),
+        supervisor::Outcome::Failed { first, others } => {
+            let place = &plan.slots[first.rank as usize];
             let node = if place.nodes > 1 { format!(", {}", place.group) } else { String::new() };
             bail!("rank {} (pid {}{node}) {}{}", first.rank, first.pid, first.how, ends(others))
         }
-        job::Outcome::TooLong { running } => {
+        supervisor::Outcome::TimedOut { running } => {
             let limit = plan.limit.unwrap_or_default();
             bail!("the run took longer than {limit:?}{}", ends(running))
         }
-        job::Outcome::Stopped { signal, running } => {
-            bail!("stopped by {}{}", job::signal_name(*signal), ends(running))
+        supervisor::Outcome::Stopped { signal, running } => {
+            bail!("stopped by {}{}", supervisor::signal_name(*signal), ends(running))
         }
         _ => Ok(Outcome::CheckFailed),
     }
 }
 
 /// What became of those that ran then, alike ones together.
-fn ends(running: &[End]) -> String {
-    let mut groups: Vec<(How, Vec<u32>)> = Vec::new();
+fn ends(running: &[RankExit]) -> String {
+    let mut groups: Vec<(ExitKind, Vec<u32>)> = Vec::new();
     for end in running {
         match groups.iter_mut().find(|(how, _)| *how == end.how) {
             Some((_, ranks)) => ranks.push(end.rank),
@@ -42,8 +42,8 @@ fn ends(running: &[End]) -> String {
     for (how, mut ranks) in groups {
         ranks.sort_unstable();
         let did = match how {
-            How::Exit(status) => format!("then ended with exit status {status}"),
-            How::Signal(signal) => format!("then ended by {}", job::signal_name(signal)),
+            ExitKind::Exit(status) => format!("then ended with exit status {status}"),
+            ExitKind::Signal(signal) => format!("then ended by {}", supervisor::signal_name(signal)),
         };
         let _ = write!(text, "\n  {} {did}", named(&ranks));
     }

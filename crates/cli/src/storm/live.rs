@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use railnet_coll::{Call, Collective};
 use railnet_core::{DataType, Fold, Random, Rank, ReduceOp, RunDigest, Scalar};
 use railnet_live::communicator::{Options, RoceOptions};
-use railnet_live::launch::{Launch, Launcher, Meeting, free_port};
+use railnet_live::launch::{Launch, Launcher, RendezvousAddress, free_port};
 use railnet_live::rendezvous::Config;
 use railnet_live::roce::Faults;
 use railnet_live::{Communicator, Conduit};
@@ -92,7 +92,7 @@ fn storm(seed: u64, conduit: Conduit, calls: u32, faults: Faults) -> anyhow::Res
                 launcher: Launcher::Torchrun,
                 rank: Rank(rank),
                 world_size: ranks,
-                meeting: Some(Meeting::new("127.0.0.1", port)),
+                rendezvous: Some(RendezvousAddress::new("127.0.0.1", port)),
                 job: format!("storm {seed:#x}"),
                 ..Launch::alone()
             };
@@ -146,7 +146,7 @@ fn play(world: &Communicator, seed: u64, calls: u32) -> anyhow::Result<Report> {
         anyhow::ensure!(wrong == 0, "{}: {wrong} elements are wrong", what());
     }
     world.barrier()?;
-    Ok(Report { bytes, damaged: world.strangers(), digest: fold.finish_wide() })
+    Ok(Report { bytes, damaged: world.unauthenticated_refused(), digest: fold.finish_wide() })
 }
 
 fn random_call(random: &mut Random, ranks: u32) -> Call {

@@ -1,23 +1,23 @@
-//! Receiving from whichever rank sends first.
+//! Receiving from any source.
 //!
-//! A sender does not know that its receiver takes anything: each pair of ranks has connections of its own, and over some conduits
-//! nothing arrives before the receiver asks for it. So the receiver asks the others on the control channel whether they have entered the
-//! next transfer to it, which their control threads answer while they compute. A rank that leaves says it unasked.
+//! A sender does not know of a receive from any source: each pair of ranks has connections of its own, and some transports send
+//! nothing before the receiver asks for it. So the receiver asks all other ranks on the control channel whether they have
+//! entered the next transfer to it; their control threads answer while they compute. A rank that leaves reports it unasked.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lease::GoOn;
+use super::handle::GoOn;
 use super::{Communicator, Error, Pair};
 
-/// How long it waits for answers before it asks again, at first and at most.
+/// Interval of these questions, at first and at most.
 const FIRST: Duration = Duration::from_micros(50);
 const MOST: Duration = Duration::from_millis(5);
 
 impl Communicator {
-    /// Waits until a rank sends to this one under a tag, and says which: what is received from it next is that. Without a timeout it is
-    /// that of the communicator.
+    /// Waits until a rank sends to this one under a tag, and returns that rank: the next receive from it gets the data. The
+    /// default timeout is that of the communicator.
     pub fn await_sender(
         &self,
         tag: u64,
@@ -32,8 +32,8 @@ impl Communicator {
         let leases: Vec<_> = pairs.iter().map(|pair| (*pair, self.pair(*pair))).collect();
         let mut pause = FIRST;
         loop {
-            for (pair, lease) in &leases {
-                match self.process.with(|engine| engine.probe(lease.context)) {
+            for (pair, handle) in &leases {
+                match self.process.with(|engine| engine.probe(handle.context)) {
                     Ok(true) => return Ok(pair.from as usize),
                     Ok(false) => {}
                     Err(failure) => return Err(self.pair_failed(&Arc::clone(&failure), *pair)),
@@ -55,7 +55,7 @@ impl Communicator {
                 return Err(Error::Interrupted { rank: self.rank() });
             }
             thread::sleep(pause);
-            self.process.with(crate::engine::Engine::hear);
+            self.process.with(crate::engine::Engine::poll_notices);
             pause = (pause * 2).min(MOST);
         }
     }

@@ -1,9 +1,9 @@
-//! Programs that end without dropping their communicators: they keep them where nothing is ever dropped, or call `exit`.
+//! Programs that end without dropping their communicators: these are in statics, or the program calls `exit`.
 //!
-//! To the others such a rank would be lost, although it has finished: a call of theirs whose data has all come could end with
-//! an error, now and then. So the C library is told to let them say goodbye at the end of the program. It does so when `main`
-//! returns and when somebody calls `exit`, not when a signal or `abort` ends the program: then the rank is lost. So it is when
-//! the program says by its exit status that it failed, as far as the C library tells that (glibc does).
+//! The others would take such a rank for lost, although it has finished, and a call of theirs could fail after its data has
+//! arrived. So the C library calls a function that says goodbye, when `main` returns or `exit` is called. After a signal or
+//! `abort` the rank counts as lost, and also if the exit status reports a failure, where the C library passes the status (glibc
+//! does).
 #![expect(unsafe_code, reason = "the C library is told what to call at the end of the program")]
 
 use std::ffi::{c_int, c_void};
@@ -16,14 +16,14 @@ static TOLD: Once = Once::new();
 
 #[cfg(target_env = "gnu")]
 unsafe extern "C" {
-    /// Has a function called at the end of the program, with the exit status and this argument.
+    /// Registers a function for the end of the program, which gets the exit status and this argument.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// The same where the C library does not tell the status.
+/// The same for C libraries that do not pass the status.
 ///
 /// # Safety
-/// As that of `on_exit`: the function must be there as long as the program.
+/// As that of `on_exit`: the function must exist until the program ends.
 #[cfg(not(target_env = "gnu"))]
 unsafe fn on_exit(_: extern "C" fn(c_int, *mut c_void), _: *mut c_void) -> c_int {
     extern "C" fn finished() {
@@ -33,7 +33,7 @@ unsafe fn on_exit(_: extern "C" fn(c_int, *mut c_void), _: *mut c_void) -> c_int
     unsafe { libc::atexit(finished) }
 }
 
-/// Has it say goodbye at the end of the program, if it is there still.
+/// Has the process say goodbye at the end of the program, if it still exists.
 pub(super) fn remember(shared: &Arc<Shared>) {
     TOLD.call_once(|| {
         // SAFETY: what is called does not use its argument, and is there as long as the program. Where there is no room for it,

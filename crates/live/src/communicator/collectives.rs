@@ -7,17 +7,17 @@ use railnet_core::{Rank, ReduceOp};
 
 use super::{At, Communicator, Element, Error};
 
-/// Where a slice begins, for reading.
+/// The address of a slice that is read.
 fn from<T: Element>(slice: &[T]) -> At {
     At(slice.as_ptr().cast_mut().cast())
 }
 
-/// Where a slice begins, for writing.
+/// The address of a slice that is written.
 fn into<T: Element>(slice: &mut [T]) -> At {
     At(slice.as_mut_ptr().cast())
 }
 
-/// Nothing.
+/// No buffer.
 fn nowhere() -> At {
     At(std::ptr::NonNull::<u64>::dangling().as_ptr().cast())
 }
@@ -31,8 +31,8 @@ fn needs(what: &'static str, has: usize, needed: usize, why: &str) -> Result<(),
 }
 
 impl Communicator {
-    /// Makes any call, with buffers of bytes: for programs that know types only when they run. A call in place has its
-    /// buffer in `output`, as long as the longer of the two, and no input.
+    /// Makes any call, with buffers of bytes: for programs that know types only when they run. A call in place has its buffer
+    /// in `output`, as long as the longer of the two, and no input.
     pub fn call(&self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
         let (rank, ranks) = (self.rank, self.size() as u32);
         check_call(call, ranks)?;
@@ -54,27 +54,27 @@ impl Communicator {
         self.run(call, input, output)
     }
 
-    /// By which algorithm and protocol a call is carried out here, such as `Ring/Simple`.
+    /// The algorithm and protocol of a call, such as `Ring/Simple`.
     pub fn how(&self, call: &Call) -> Result<String, Error> {
         let schedule = self.process.with(|engine| self.schedule(engine, call))?;
         Ok(format!("{}/{}", schedule.algorithm, schedule.protocol))
     }
 
-    /// Everybody gets the reduction of what everybody has.
+    /// AllReduce: every rank gets the reduction of all inputs.
     pub fn all_reduce<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<(), Error> {
         needs("the output", output.len(), input.len(), "as many as the input")?;
         let call = Call { op, ..call::<T>(Collective::AllReduce, input.len()) };
         self.run(&call, from(input), into(output))
     }
 
-    /// The same in place.
+    /// AllReduce in place.
     pub fn all_reduce_in_place<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let call = Call { op, in_place: true, ..call::<T>(Collective::AllReduce, data.len()) };
         let at = into(data);
         self.run(&call, at, at)
     }
 
-    /// Everybody gets what the root has.
+    /// Broadcast: every rank gets the root's data.
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<(), Error> {
         let call =
             Call { root: self.named(root)?, in_place: true, ..call::<T>(Collective::Broadcast, data.len()) };
@@ -82,7 +82,7 @@ impl Communicator {
         self.run(&call, at, at)
     }
 
-    /// The root gets the reduction of what everybody has. Others need no output.
+    /// Reduce: the root gets the reduction of all inputs. Other ranks need no output.
     pub fn reduce<T: Element>(
         &self,
         input: &[T],
@@ -97,13 +97,13 @@ impl Communicator {
         self.run(&call, from(input), into(output))
     }
 
-    /// Everybody gets what everybody has, one block after the other.
+    /// AllGather: every rank gets all inputs, in the order of ranks.
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         needs("the output", output.len(), self.size() * input.len(), "a block from each rank")?;
         self.run(&call::<T>(Collective::AllGather, input.len()), from(input), into(output))
     }
 
-    /// Everybody gets what everybody has, blocks of different lengths: `counts` has that of each rank.
+    /// AllGather of blocks that differ in length: `counts` has that of each rank.
     pub fn all_gather_v<T: Element>(
         &self,
         input: &[T],
@@ -118,7 +118,7 @@ impl Communicator {
         self.run(&call, from(input), into(output))
     }
 
-    /// Each gets its block of the reduction.
+    /// ReduceScatter: each rank gets its block of the reduction.
     pub fn reduce_scatter<T: Element>(
         &self,
         input: &[T],
@@ -130,7 +130,7 @@ impl Communicator {
         self.run(&call, from(input), into(output))
     }
 
-    /// Each has a block for each, and gets one from each.
+    /// AllToAll: each rank has a block for every rank, and gets one from every rank.
     pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         needs("the output", output.len(), input.len(), "as many as the input")?;
         if !input.len().is_multiple_of(self.size()) {
@@ -141,8 +141,8 @@ impl Communicator {
         self.run(&call::<T>(Collective::AllToAll, count), from(input), into(output))
     }
 
-    /// Each has something for each, of any length: `counts` says how many elements of the input go to each rank. Gives
-    /// what came from each.
+    /// AllToAll of blocks that differ in length: `counts` has how many elements of the input go to each rank. Returns what came
+    /// from each.
     pub fn all_to_all_v<T: Element + Default>(
         &self,
         input: &[T],
@@ -167,7 +167,7 @@ impl Communicator {
         Ok(parts.collect())
     }
 
-    /// The root gets what everybody has, one block after the other. Others need no output.
+    /// Gather: the root gets all inputs, in the order of ranks. Other ranks need no output.
     pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: usize) -> Result<(), Error> {
         if root == self.rank() {
             needs("the output", output.len(), self.size() * input.len(), "a block from each rank")?;
@@ -176,7 +176,7 @@ impl Communicator {
         self.run(&call, from(input), into(output))
     }
 
-    /// Each gets its block of what the root has. Others need no input.
+    /// Scatter: each rank gets its block of the root's data. Other ranks need no input.
     pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: usize) -> Result<(), Error> {
         if root == self.rank() {
             needs("the input", input.len(), self.size() * output.len(), "a block for each rank")?;
@@ -185,12 +185,12 @@ impl Communicator {
         self.run(&call, from(input), into(output))
     }
 
-    /// Nobody goes on before everybody has come.
+    /// Barrier: returns when every rank has entered it.
     pub fn barrier(&self) -> Result<(), Error> {
         self.run(&call::<u8>(Collective::Barrier, 0), nowhere(), nowhere())
     }
 
-    /// A rank of this communicator.
+    /// Checks that this is a rank of the communicator.
     pub(super) fn named(&self, rank: usize) -> Result<Rank, Error> {
         let ranks = self.size() as u32;
         let rank = u32::try_from(rank).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! The types of elements that collectives take.
+//! The element types of collectives.
 #![expect(unsafe_code, reason = "the trait promises something about memory that the compiler cannot check")]
 
 use railnet_core::DataType;
@@ -6,14 +6,13 @@ use railnet_core::DataType;
 /// A type that collectives move and reduce.
 ///
 /// # Safety
-/// Any bytes of its size must be one of its values, and it must lie in memory as [`DataType`] says: little-endian,
-/// without padding.
+/// Any bytes of its size must be a value, and its layout must be that of its [`DataType`]: little-endian, without padding.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
-    /// Its name for collectives.
+    /// The data type of its elements.
     const TYPE: DataType;
 }
 
-/// The bytes of elements.
+/// Elements as bytes.
 pub(super) fn bytes<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: elements have no padding, so that all of their bytes are there.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
@@ -25,7 +24,7 @@ pub(super) fn zeros<T: Element>(length: usize) -> Vec<T> {
     vec![unsafe { std::mem::zeroed() }; length]
 }
 
-/// The same, to be changed.
+/// Elements as bytes that can be written.
 pub(super) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
     // SAFETY: as above, and whatever bytes are put there are elements.
     unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
@@ -64,7 +63,7 @@ macro_rules! small_floats {
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         #[repr(transparent)]
         pub struct $name(
-            /// Its bits.
+            /// The bit pattern.
             pub $bits,
         );
 

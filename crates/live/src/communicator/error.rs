@@ -8,7 +8,6 @@ use railnet_coll::BuildError;
 use railnet_coll::machine::Failure;
 use railnet_coll::tuner::NoChoice;
 use railnet_coll::window::WindowError;
-use railnet_core::Rank;
 
 use crate::agreement::Quorum;
 use crate::control::ControlError;
@@ -97,13 +96,13 @@ pub enum Error {
     #[error(
         "{} of {size} ranks answered: a quorum is {quorum}, so this rank does not continue. \
          The others may, if they can reach each other; RAILNET_QUORUM or Options::quorum sets the quorum",
-        named(.answered)
+        named_ranks(.answered)
     )]
     NoQuorum {
         /// Those that answered, this one among them.
-        answered: Vec<u32>,
+        answered: Vec<usize>,
         /// Ranks of the communicator.
-        size: u32,
+        size: usize,
         /// What would be enough.
         quorum: Quorum,
     },
@@ -114,15 +113,15 @@ pub enum Error {
     )]
     Excluded {
         /// This rank.
-        rank: u32,
+        rank: usize,
     },
     /// The ranks that are left did not agree in time.
-    #[error("{} of {size} ranks answered and did not agree on who has failed within {waited:.1?} (RAILNET_TIMEOUT)", named(.answered))]
+    #[error("{} of {size} ranks answered and did not agree on who has failed within {waited:.1?} (RAILNET_TIMEOUT)", named_ranks(.answered))]
     NoAgreement {
         /// Those that answered, this one among them.
-        answered: Vec<u32>,
+        answered: Vec<usize>,
         /// Ranks of the communicator.
-        size: u32,
+        size: usize,
         /// How long it took.
         waited: Duration,
     },
@@ -163,6 +162,11 @@ pub enum Error {
     },
 }
 
+/// These ranks in words.
+fn named_ranks(ranks: &[usize]) -> String {
+    named(&ranks.iter().map(|rank| *rank as u32).collect::<Vec<_>>())
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -171,10 +175,10 @@ impl fmt::Debug for Error {
 
 impl Error {
     /// The ranks of the communicator whose fault it is, where that is known.
-    pub fn culprits(&self) -> Vec<Rank> {
+    pub fn culprits(&self) -> Vec<usize> {
         match self {
-            Self::Failed { failure, .. } => failure.culprits(),
-            Self::OneSided { rank, .. } => vec![Rank(*rank as u32)],
+            Self::Failed { failure, .. } => failure.culprits().iter().map(|rank| rank.0 as usize).collect(),
+            Self::OneSided { rank, .. } => vec![*rank],
             _ => Vec::new(),
         }
     }

@@ -6,11 +6,11 @@ use railnet_coll::machine::{Failure, OperationId};
 use railnet_coll::{Algorithm, Call, Choice, Collective, Schedule, Wiring, build};
 use railnet_core::Rank;
 
-use super::lease::Lease;
+use super::handle::ContextHandle;
 use super::{At, Communicator, Element, Error, Pair, derived, trace};
 use crate::Control;
-use crate::conduit::PROTOCOL;
-use crate::engine::Keep;
+use crate::engine::KeepAlive;
+use crate::transport::PROTOCOL;
 
 /// Sends and receives that are done at once, so that no two ranks wait for each other: made by [`Communicator::group`].
 #[derive(Debug)]
@@ -72,11 +72,11 @@ impl<'a> Group<'a> {
             }
         }
         // Buffers are in use until all that was started is over, or has failed.
-        for ((lease, operation, schedule), pair) in started {
+        for ((handle, operation, schedule), pair) in started {
             if outcome.is_err() {
-                communicator.process.with(|engine| engine.abort(lease.context));
+                communicator.process.with(|engine| engine.abort(handle.context));
             }
-            let done = lease.wait(operation, &mut || true);
+            let done = handle.wait(operation, &mut || true);
             if let Some(begun) = begun {
                 let members = [pair.from, pair.to].map(|rank| communicator.members[rank as usize]);
                 let origin = (communicator.name, &members[..]);
@@ -146,12 +146,12 @@ impl Communicator {
             let call = Call { peer: Rank(0), ..send.call.clone() };
             let choice = Choice::new(Algorithm::PointToPoint, PROTOCOL);
             let schedule = Arc::new(build(&call, &choice, &Wiring::flat(1))?);
-            let lease = self.pair(Pair { from: self.rank.0, to: self.rank.0, tag: 0 });
+            let handle = self.pair(Pair { from: self.rank.0, to: self.rank.0, tag: 0 });
             let buffers = (send.at, receive.at);
             let failed = |failure| self.process.with(|engine| self.failed(engine, failure));
             let submitted =
-                self.process.with(|engine| engine.submit(lease.context, &schedule, buffers, None));
-            lease.wait(submitted.map_err(failed)?, &mut || true).map_err(failed)?;
+                self.process.with(|engine| engine.submit(handle.context, &schedule, buffers, None));
+            handle.wait(submitted.map_err(failed)?, &mut || true).map_err(failed)?;
         }
         Ok(())
     }
@@ -162,10 +162,10 @@ impl Communicator {
         pair: Pair,
         call: &Call,
         at: At,
-        keep: Option<Keep>,
+        keep: Option<KeepAlive>,
     ) -> Result<PairOperation, Error> {
-        let lease = self.pair(pair);
-        let context = lease.context;
+        let handle = self.pair(pair);
+        let context = handle.context;
         let Pair { from, to, .. } = pair;
         let other = self.members[if from == self.rank.0 { to } else { from } as usize];
         let submitted = self.process.with(|engine| {
@@ -181,15 +181,15 @@ impl Communicator {
                 }
             };
             let submitted = engine.submit(context, &schedule, (at, at), keep);
-            engine.turn(true);
+            engine.poll(true);
             Ok::<_, Error>(submitted.map(|operation| (operation, schedule)))
         })?;
         let (operation, schedule) = submitted.map_err(|failure| self.pair_failed(&failure, pair))?;
-        Ok((lease, operation, schedule))
+        Ok((handle, operation, schedule))
     }
 
     /// The communicator of what one rank sends to another, or to itself.
-    pub(super) fn pair(&self, pair: Pair) -> Arc<Lease> {
+    pub(super) fn pair(&self, pair: Pair) -> Arc<ContextHandle> {
         let make = || {
             let Pair { from, to, tag } = pair;
             let world = |rank: u32| self.members[rank as usize];
@@ -208,7 +208,7 @@ impl Communicator {
                 }
                 context
             });
-            Arc::new(Lease::new(Arc::clone(&self.process), context))
+            Arc::new(ContextHandle::new(Arc::clone(&self.process), context))
         };
         Arc::clone(self.pairs().entry(pair).or_insert_with(make))
     }
@@ -233,4 +233,4 @@ pub(super) fn pair_failed(failure: &Failure, pair: [u32; 2], members: &[u32], co
 }
 
 /// A transfer that was started: where, its number there, and how it is carried out.
-type PairOperation = (Arc<Lease>, OperationId, Arc<Schedule>);
+type PairOperation = (Arc<ContextHandle>, OperationId, Arc<Schedule>);

@@ -1,7 +1,7 @@
 //! Communicators: ranks that do collectives with each other.
 //!
-//! Every rank makes the same calls in the same order. A call returns when this rank's part is done: its buffers are its
-//! own again. Whatever goes wrong is an error on every rank, which says who and what; no call waits for ever.
+//! Every rank makes the same calls in the same order. A call returns when this rank's part is done: its buffers are its own
+//! again. A failure is an error on every rank, which names the culprit and the reason; every wait has a timeout.
 //!
 //! ```
 //! use railnet_live::Communicator;
@@ -17,13 +17,14 @@
 mod address;
 mod any_source;
 mod at_exit;
-mod attendant;
+mod builder;
 mod choice;
 mod collectives;
 mod element;
 mod error;
 mod group;
-mod lease;
+mod handle;
+mod nic_thread;
 mod operation;
 mod pending;
 mod process;
@@ -47,10 +48,11 @@ use railnet_coll::{Call, Collective, Schedule, build, check_call};
 use railnet_core::{Fold, Rank, ReduceOp};
 
 pub use address::own_address;
+pub use builder::CommunicatorBuilder;
 pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
-pub use lease::GoOn;
+pub use handle::GoOn;
 pub use operation::{Operation, Transfer, TransferDirection};
 pub use pending::Pending;
 pub use rebuild::Agreed;
@@ -61,7 +63,7 @@ pub use crate::rdma::{RoceCounters, RoceOptions};
 use crate::Control;
 use crate::agreement::Quorum;
 use crate::authentication::Authentication;
-use crate::calls::{self, Book, Calls};
+use crate::calls::{self, CallTrace, Calls};
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, ListenAt, Prepared};
 use crate::launch::{Launch, Variables, variable};
@@ -69,33 +71,33 @@ use crate::log::{Level, Log};
 use crate::message::Member;
 use crate::rdma::Rdma;
 use crate::rendezvous::{self, Config, ConfigError, Door};
-use choice::Place;
-use lease::Lease;
+use choice::Placement;
+use handle::ContextHandle;
 use process::Process;
 
-/// How long a call may stand still before it is an error, unless told otherwise: ranks load data and write checkpoints.
+/// The default timeout of a call without progress: ranks load data and write checkpoints.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// How ranks reach each other, and how patient they are.
+/// How ranks reach each other, and their timeouts.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a call may stand still before it is an error that says who is missing.
+    /// The timeout of a call without progress. The error says who is missing.
     pub limit: Duration,
-    /// How many ranks have to be left after a failure.
+    /// How many ranks have to survive a failure.
     pub quorum: Quorum,
     /// The conduit between all ranks; without one, shared memory inside a host and TCP between hosts.
     pub conduit: Option<Conduit>,
-    /// Which packets and slices carry codes that only ranks of the job can make.
+    /// Which packets and slices carry message authentication codes (MACs).
     pub authentication: Authentication,
-    /// How the NIC of this rank is made, where the conduit is RoCE.
+    /// The NIC of this rank, where the conduit is RoCE.
     pub roce: RoceOptions,
-    /// How much is said on standard error.
+    /// The log level on standard error.
     pub log: Level,
-    /// A file for what this rank calls and when ([`calls`]); each rank adds `.rank` and its number.
+    /// The file of the call trace ([`calls`]); each rank adds `.rank` and its number.
     pub record: Option<PathBuf>,
-    /// Whether this rank notes what it calls, also without a file.
-    pub notes_calls: bool,
-    /// What NCCL's variables say of algorithms, channels, buffers and interfaces.
+    /// Whether calls are traced without a file too.
+    pub traces_calls: bool,
+    /// NCCL's variables for algorithms, channels, buffers and interfaces.
     pub nccl: NcclVariables,
 }
 
@@ -109,20 +111,21 @@ impl Default for Options {
             roce: RoceOptions::default(),
             log: Level::Off,
             record: None,
-            notes_calls: false,
+            traces_calls: false,
             nccl: NcclVariables::default(),
         }
     }
 }
 
 impl Options {
-    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_QUORUM`, `RAILNET_CONDUIT`, `RAILNET_AUTHENTICATION`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
-    /// `RAILNET_ROCE_PORT`, `RAILNET_RECORD`, `RAILNET_DEBUG` or `NCCL_DEBUG`, and those of NCCL's variables that mean something here.
+    /// From the environment: `RAILNET_TIMEOUT`, `RAILNET_QUORUM`, `RAILNET_CONDUIT`, `RAILNET_AUTHENTICATION`,
+    /// `RAILNET_FAULTS`, `RAILNET_PCAP`, `RAILNET_ROCE_PORT`, `RAILNET_RECORD`, `RAILNET_DEBUG` or `NCCL_DEBUG`, and NCCL's
+    /// variables that apply here.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
     }
 
-    /// The same from any source of variables.
+    /// From any source of variables.
     pub fn from_variables(variables: Variables<'_>) -> Result<Self, ConfigError> {
         let mut options = Self { log: Level::from_variables(variables), ..Self::default() };
         let variables = |name: &str| variables(name).filter(|value| !value.is_empty());
@@ -170,7 +173,7 @@ impl Options {
     }
 }
 
-/// NCCL's variables, of those that are known.
+/// NCCL's variables, as far as they are known.
 fn nccl(variables: Variables<'_>) -> Result<NcclVariables, ConfigError> {
     let names = DECLARATIONS.iter().map(|one| one.name);
     let pairs = names.filter_map(|name| Some((name.to_owned(), variables(name)?))).collect();
@@ -189,18 +192,18 @@ fn nccl(variables: Variables<'_>) -> Result<NcclVariables, ConfigError> {
 pub struct Communicator {
     process: Arc<Process>,
     name: u64,
-    lease: Arc<Lease>,
+    handle: Arc<ContextHandle>,
     rank: Rank,
-    /// The ranks of the world that its ranks are.
+    /// Its ranks, as ranks of the world.
     members: Arc<[u32]>,
-    place: Place,
+    placement: Placement,
     log: Log,
     splits: AtomicU64,
     windows: AtomicU64,
     /// Agreements that this rank has entered.
     agreements: AtomicU64,
-    pairs: Mutex<BTreeMap<Pair, Arc<Lease>>>,
-    /// How long a call may stand still, where it is not as long as the process was told.
+    pairs: Mutex<BTreeMap<Pair, Arc<ContextHandle>>>,
+    /// The timeout of a call without progress, if it is not that of the process.
     timeout: Mutex<Option<Duration>>,
 }
 
@@ -213,10 +216,15 @@ struct Pair {
 }
 
 impl Communicator {
-    /// All ranks that were started together, as the launcher's variables say.
+    /// All ranks that were started together, by the launcher's variables.
     pub fn from_env() -> Result<Self, Error> {
         let launch = Launch::from_env()?;
         Self::meet(&Config::from_env(&launch)?, &Options::from_env()?)
+    }
+
+    /// Configures a communicator of all ranks in code, with the launcher's variables as defaults.
+    pub fn builder() -> CommunicatorBuilder {
+        CommunicatorBuilder::default()
     }
 
     /// Meets all other ranks.
@@ -246,7 +254,7 @@ impl Communicator {
             let text = "no secret (RAILNET_SECRET): any process that reaches the rendezvous can join, and what ranks send is not \
                         authenticated";
             match config.listen() {
-                // No connection can come from elsewhere: a warning in the log is enough.
+                // No connection can come from another host: a warning in the log is enough.
                 Some(_) => log.warn(|| text.to_owned()),
                 None => config.reminders.say(text),
             }
@@ -257,15 +265,14 @@ impl Communicator {
             let kept = kept.map(TcpListener::try_clone).transpose();
             let place = ListenAt { told: bind, loopback: config.listen(), local };
             let made = kept.map_err(crate::ReachError::from);
-            let made =
-                made.and_then(|kept| Prepared::new(config.rank.0, security, options.conduit, place, kept));
+            let made = made.and_then(|kept| Prepared::new(security, options.conduit, place, kept));
             let made = made.map_err(|error| error.trouble(config.rank.0))?;
             let blob = made.blob();
             prepared = Some(made);
             Ok(blob)
         })?;
         let prepared = prepared.expect("ranks that have met have told each other of themselves");
-        // What lets GPUs write into each other's memory lets processes read each other's.
+        // NCCL's switch for GPUs that access each other's memory applies to processes too.
         let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
         let conduits = match prepared.reach(&control, config.limit, &options.roce, reads_memory) {
             Ok(conduits) => conduits,
@@ -285,35 +292,36 @@ impl Communicator {
             let lines: Vec<String> = set.chain(options.nccl.without_effect(VariablePlace::Run)).collect();
             lines.join("\n")
         });
-        let is_noted = options.record.is_some() || options.notes_calls;
-        let book = is_noted.then(|| Book::new(options.record.as_deref(), about(config, &engine))).transpose();
-        let made = book.and_then(|book| Process::new(engine, config, options, book));
+        let is_traced = options.record.is_some() || options.traces_calls;
+        let call_trace =
+            is_traced.then(|| CallTrace::new(options.record.as_deref(), about(config, &engine))).transpose();
+        let made = call_trace.and_then(|call_trace| Process::new(engine, config, options, call_trace));
         let made = made.map_err(crate::ReachError::from);
         let process = made.inspect_err(|error| control.give_up(error.trouble(config.rank.0)))?;
-        // What one lacks all hear of.
+        // An error of one rank is reported to all.
         control.all_gather("threads", &[], config.limit).map_err(crate::ReachError::from)?;
         Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 
     fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>, log: Log) -> Self {
         let nccl = &process.origin().1.nccl;
-        let (context, place) = process.with(|engine| {
+        let (context, placement) = process.with(|engine| {
             let context = engine.context(name, rank, &members);
             let people = engine.control().members();
             let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
             let conduits = engine.conduits();
             let (slowest, cores) = (conduits.slowest(&members), conduits.cores(&members));
-            let place = Place::new(&hosts, &cores, slowest, conduits.share_cores(&members), nccl);
-            (context, place)
+            let placement = Placement::new(&hosts, &cores, slowest, conduits.share_cores(&members), nccl);
+            (context, placement)
         });
-        let lease = Arc::new(Lease::new(Arc::clone(&process), context));
+        let handle = Arc::new(ContextHandle::new(Arc::clone(&process), context));
         Self {
             process,
             name,
-            lease,
+            handle,
             rank,
             members,
-            place,
+            placement,
             log,
             splits: AtomicU64::new(0),
             windows: AtomicU64::new(0),
@@ -323,52 +331,51 @@ impl Communicator {
         }
     }
 
-    /// Which of its ranks this is, from 0 on.
+    /// The rank of this process, from 0 on.
     pub fn rank(&self) -> usize {
         self.rank.0 as usize
     }
 
-    /// How many ranks it has.
+    /// The number of ranks.
     pub fn size(&self) -> usize {
         self.members.len()
     }
 
-    /// What leads from this rank to another.
+    /// The conduit from this rank to another.
     pub fn conduit(&self, rank: usize) -> Conduit {
         let world = self.members[rank];
         self.process.with(|engine| engine.conduits().kind(world))
     }
 
-    /// What this rank has called so far, where that is noted ([`Options::notes_calls`]).
-    pub fn noted_calls(&self) -> Option<Calls> {
-        self.process.book().map(Book::calls)
+    /// The call trace of this rank so far, if calls are traced ([`Options::traces_calls`]).
+    pub fn traced_calls(&self) -> Option<Calls> {
+        self.process.call_trace().map(CallTrace::calls)
     }
 
-    /// Notes calls from now on, or does not, where they are noted.
-    pub fn note_calls(&self, is_noted: bool) {
-        if let Some(book) = self.process.book() {
-            book.set_open(is_noted);
+    /// Pauses or resumes the call trace, if there is one.
+    pub fn set_call_trace(&self, is_traced: bool) {
+        if let Some(call_trace) = self.process.call_trace() {
+            call_trace.set_enabled(is_traced);
         }
     }
 
-    /// Over how many host groups its ranks are spread.
+    /// The number of host groups that its ranks are on.
     pub fn host_groups(&self) -> usize {
-        self.place.wiring.nodes.len()
+        self.placement.wiring.nodes.len()
     }
 
-    /// Streams of strangers that were closed, and packets of strangers or damaged ones that were thrown away.
-    pub fn strangers(&self) -> u64 {
-        self.process.with(|engine| engine.conduits().strangers())
+    /// Connections of unauthenticated peers that were closed, and their packets, or damaged ones, that were dropped.
+    pub fn unauthenticated_refused(&self) -> u64 {
+        self.process.with(|engine| engine.conduits().refused())
     }
 
-    /// Packets that the NIC of this process sent and received so far, of all communicators; `None` where the conduit is not
-    /// RoCE.
+    /// Packets that the NIC of this process has sent and received, for all communicators; `None` where the conduit is not RoCE.
     pub fn roce_counters(&self) -> Option<RoceCounters> {
         self.process.with(|engine| engine.conduits().nic_ref().map(Rdma::counters))
     }
 
-    /// Parts it: ranks that give the same `color` are together in a new communicator, in the order of `key` and, where
-    /// that is the same, of their ranks. Every rank calls it; one that gives no color gets no communicator.
+    /// Splits it: ranks with the same `color` are together in a new communicator, in the order of `key` and then of their
+    /// ranks. Every rank calls it; one without a color gets no communicator (`MPI_Comm_split`).
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
         let number = self.splits.fetch_add(1, Ordering::Relaxed);
         let own = [color.map_or(-1, i64::from), key];
@@ -389,7 +396,7 @@ impl Communicator {
         Ok(Some(Self::new(Arc::clone(&self.process), name, rank, members, self.log.clone())))
     }
 
-    /// A communicator of some of its ranks, of which only those call, all with the same ranks and the same name, which no other
+    /// A communicator of some of its ranks. Only these call it, all with the same ranks and the same name, which no other
     /// communicator of them has: no message is sent (`MPI_Comm_create_group`).
     pub fn subset(&self, ranks: &[usize], name: &str) -> Result<Self, Error> {
         let chosen: Vec<Rank> = ranks.iter().map(|rank| self.named(*rank)).collect::<Result<_, _>>()?;
@@ -406,7 +413,7 @@ impl Communicator {
         Ok(Self::new(Arc::clone(&self.process), name, Rank(own as u32), members, self.log.clone()))
     }
 
-    /// How long a call of this communicator may stand still before it is an error, from now on.
+    /// Sets the timeout of this communicator's calls, from now on.
     pub fn set_timeout(&self, timeout: Duration) {
         *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
         let pairs: Vec<_> = self.pairs().values().cloned().collect();
@@ -418,16 +425,16 @@ impl Communicator {
         });
     }
 
-    /// What [`Communicator::set_timeout`] has set.
+    /// The timeout, if [`Communicator::set_timeout`] has set one.
     fn timeout(&self) -> Option<Duration> {
         *self.timeout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn context(&self) -> ContextId {
-        self.lease.context
+        self.handle.context
     }
 
-    /// Ends it on every rank: calls that are under way fail, and so do all later ones.
+    /// Aborts it on every rank: calls under way fail, and so do all later ones.
     pub fn abort(&self) {
         let pairs: Vec<_> = self.pairs().values().cloned().collect();
         self.process.with(|engine| {
@@ -438,15 +445,15 @@ impl Communicator {
         });
     }
 
-    fn pairs(&self) -> MutexGuard<'_, BTreeMap<Pair, Arc<Lease>>> {
+    fn pairs(&self) -> MutexGuard<'_, BTreeMap<Pair, Arc<ContextHandle>>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why calls of this rank fail from now on, as far as it is known here: `None` while nothing is broken.
+    /// Why calls of this rank fail from now on, as far as it is known here; `None` while nothing has failed.
     pub fn failure(&self) -> Option<Error> {
-        let pairs: Vec<_> = self.pairs().iter().map(|(pair, lease)| (*pair, lease.context)).collect();
+        let pairs: Vec<_> = self.pairs().iter().map(|(pair, handle)| (*pair, handle.context)).collect();
         let failures = self.process.with(|engine| {
-            engine.hear();
+            engine.poll_notices();
             let pairs = pairs.iter().filter_map(|(pair, context)| Some((*pair, engine.failure(*context)?)));
             (engine.failure(self.context()), pairs.collect::<Vec<_>>())
         });
@@ -456,13 +463,13 @@ impl Communicator {
         }
     }
 
-    /// Those of its ranks that are not known to be lost, in ascending order.
+    /// Its ranks that are not known to be lost, in ascending order.
     pub fn survivors(&self) -> Vec<usize> {
         let gone = self.process.with(Engine::gone);
         (0..self.size()).filter(|rank| !gone.contains(&self.members[*rank])).collect()
     }
 
-    /// The schedule of a call, kept for the next.
+    /// The schedule of a call, cached for the next.
     fn schedule(&self, engine: &mut Engine, call: &Call) -> Result<Arc<Schedule>, Error> {
         if let Some(known) = engine.known(self.context(), call) {
             return Ok(known);
@@ -473,8 +480,8 @@ impl Communicator {
             return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
         }
         check_call(call, self.members.len() as u32)?;
-        let chosen = self.place.choose(call)?;
-        let schedule = Arc::new(build(call, &chosen.choice, self.place.wiring_of(call))?);
+        let chosen = self.placement.choose(call)?;
+        let schedule = Arc::new(build(call, &chosen.choice, self.placement.wiring_of(call))?);
         self.log.info(|| {
             let Schedule { algorithm, protocol, channels, fifo, .. } = &*schedule;
             let (bytes, dtype, slot) = (call.bytes(self.members.len() as u32), call.dtype, fifo.slot);
@@ -495,11 +502,11 @@ impl Communicator {
         self.run_while(call, (input, output), &mut || true)
     }
 
-    /// The same, as long as the caller goes on.
+    /// The same, as long as `goes_on` returns true.
     fn run_while(&self, call: &Call, (input, output): (At, At), goes_on: &mut GoOn<'_>) -> Result<(), Error> {
         let (context, begun) = (self.context(), self.begins());
         let until = self.process.until();
-        // An error takes many words, which are not to be moved about where there is none.
+        // The error is boxed: it is large, and would be moved on the fast path too.
         let made = self.process.with(|engine| {
             let submitted = match engine.submit_known(context, call, (input, output)) {
                 Some(submitted) => submitted,
@@ -512,7 +519,7 @@ impl Communicator {
             Ok((operation, engine.wait(context, operation, &until)))
         });
         let (operation, done) = made.map_err(|error: Box<Error>| *error)?;
-        let done = done.unwrap_or_else(|| self.lease.wait(operation, goes_on));
+        let done = done.unwrap_or_else(|| self.handle.wait(operation, goes_on));
         if let Some(begun) = begun {
             let schedule = self.process.with(|engine| self.schedule(engine, call))?;
             trace(&self.process, (self.name, &self.members), begun, operation, &schedule, done.is_err());
@@ -520,7 +527,7 @@ impl Communicator {
         done.map_err(|failure| self.process.with(|engine| self.failed(engine, failure)))
     }
 
-    /// Makes a call whose buffers are in `keep`, and does not wait for it.
+    /// Starts a call whose buffers `keep` owns.
     fn start(
         &self,
         call: &Call,
@@ -535,19 +542,19 @@ impl Communicator {
             let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
             let submitted = engine.submit(context, &schedule, (input, output), Some(keep));
             let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
-            engine.turn(true);
+            engine.poll(true);
             Ok::<_, Error>((operation, noted))
         })?;
         self.process.wake();
         Ok(started)
     }
 
-    /// When a call begins, where calls are noted.
+    /// The time, if calls are traced.
     fn begins(&self) -> Option<Instant> {
-        self.process.book().filter(|book| book.is_open()).map(|_| Instant::now())
+        self.process.call_trace().filter(|call_trace| call_trace.is_enabled()).map(|_| Instant::now())
     }
 
-    /// A call that was not begun, because of what happened before it.
+    /// The error of a call that was not begun, because of an earlier failure.
     fn refused(&self, engine: &Engine, call: &Call, failure: Arc<Failure>) -> Error {
         let number = engine.next_operation(self.context());
         let more = notes(&failure, &self.members, engine.control());
@@ -562,10 +569,10 @@ impl Communicator {
     }
 }
 
-/// When a call was started, and how it is carried out, where calls are traced.
+/// When a call was started, and its schedule, if calls are traced.
 type Started = Option<(Instant, Arc<Schedule>)>;
 
-/// Adds a call of these ranks of the world that has ended to the call trace.
+/// Adds a call that is over to the call trace. `members` are ranks of the world.
 fn trace(
     process: &Process,
     (communicator, members): (u64, &[u32]),
@@ -574,7 +581,7 @@ fn trace(
     schedule: &Schedule,
     is_failed: bool,
 ) {
-    let Some(book) = process.book() else { return };
+    let Some(call_trace) = process.call_trace() else { return };
     let Schedule { call, algorithm, protocol, .. } = schedule;
     let bytes = call.bytes(members.len() as u32);
     let world = |rank: Rank| members.get(rank.0 as usize).copied();
@@ -593,7 +600,7 @@ fn trace(
             format!("{collective} {bytes} {algorithm}/{protocol}{place}")
         }
     };
-    book.note(
+    call_trace.record(
         begun,
         calls::Call {
             members: members.to_vec(),
@@ -609,7 +616,7 @@ fn trace(
     );
 }
 
-/// What a rank notes about itself before its calls.
+/// The header of the call trace of this rank.
 fn about(config: &Config, engine: &Engine) -> Calls {
     let own = config.rank.0;
     let people = engine.control().members();
@@ -626,7 +633,7 @@ fn about(config: &Config, engine: &Engine) -> Calls {
     }
 }
 
-/// What a rank says of itself when all have met.
+/// The log message of a rank after the rendezvous.
 fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
     let ranks = config.world_size;
     let mut text = format!(
@@ -646,21 +653,21 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
             config.rank.0
         );
     }
-    let (ranks, cores) = engine.conduits().crowd_here();
+    let (ranks, cores) = engine.conduits().ranks_and_cores_here();
     let _ = writeln!(text, "{ranks} of the ranks share this host and its {cores} cores");
     let _ = write!(text, "packets and slices are {}", options.authentication.describe(&config.secret));
     text
 }
 
-/// What else is known of ranks whose fault it is: where their processes are, and in which state.
+/// The processes of the culprits of a failure, and their states.
 fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
     notes_on(&failure.culprits(), &|rank| rank, members, control)
 }
 
-/// Which processes these ranks are; `number` is the number under which each is known to the caller.
+/// The processes of these ranks; `number` maps to the ranks that the caller knows.
 fn notes_on(ranks: &[Rank], number: &dyn Fn(Rank) -> Rank, members: &[u32], control: &Control) -> String {
     let mut text = String::new();
-    let here = crate::machine::host_name();
+    let here = crate::host::host_name();
     for rank in ranks {
         let Some(world) = members.get(rank.0 as usize) else { continue };
         let Member { pid, host, .. } = &control.members()[*world as usize];
@@ -672,12 +679,12 @@ fn notes_on(ranks: &[Rank], number: &dyn Fn(Rank) -> Rank, members: &[u32], cont
     text
 }
 
-/// What the system says of a process of this host.
+/// The state of a process of this host.
 fn state(pid: u32) -> &'static str {
     let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return ": it is gone";
     };
-    // The state comes after the name, which is in brackets and may hold anything.
+    // The state follows the name, which is in parentheses and may contain anything.
     match line.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
         Some('T' | 't') => ": it is stopped (state T)",
         Some('Z' | 'X') => ": it has ended",
@@ -686,7 +693,7 @@ fn state(pid: u32) -> &'static str {
     }
 }
 
-/// The name of a communicator that comes of another.
+/// The name of a communicator that is derived from another.
 fn derived(name: u64, numbers: [u64; 2]) -> u64 {
     let mut fold = Fold::new();
     fold.push(name);

@@ -1,4 +1,4 @@
-//! Calls on memory that is known only when a program runs, for the bindings of other languages: blocking, or started and waited for
+//! Calls on memory that is known only when a program runs, for bindings of other languages: blocking, or started and waited for
 //! later.
 #![expect(unsafe_code, reason = "the caller vouches for the memory of a call")]
 
@@ -10,46 +10,46 @@ use railnet_coll::machine::{Failure, OperationId};
 use railnet_coll::{Call, Collective, check_call};
 use railnet_core::{DataType, Rank};
 
-use super::lease::{GoOn, Lease};
+use super::handle::{ContextHandle, GoOn};
 use super::{At, Communicator, Error, Pair, Started, notes};
 use crate::log::Log;
 
-/// A call under way. Dropping it ends nothing: the call goes on, and keeps what it was given until it has ended.
+/// A call under way. Dropping it cancels nothing: the call goes on, and owns its buffers until it is over.
 #[must_use = "whether a call ended well is known only to who asks"]
 #[derive(Debug)]
 pub struct Operation {
-    lease: Arc<Lease>,
+    handle: Arc<ContextHandle>,
     number: OperationId,
-    /// When it began and how it is carried out, until it is in the call trace.
+    /// When it began, and its schedule, until it is in the call trace.
     started: Mutex<Started>,
     origin: Origin,
 }
 
-/// What errors and the call trace have to know.
+/// The communicator, for errors and the call trace.
 #[derive(Debug)]
 struct Origin {
     name: u64,
     members: Arc<[u32]>,
     log: Log,
-    /// Sender and receiver, where two ranks do it by themselves.
+    /// Sender and receiver of a point-to-point transfer.
     pair: Option<[u32; 2]>,
 }
 
 impl Operation {
-    /// Whether it has ended; an error once its communicator is broken.
+    /// Whether it is over; an error if its communicator has failed.
     pub fn is_done(&self) -> Result<bool, Error> {
-        let Self { lease, number, .. } = self;
-        let done = lease.process.with(|engine| engine.is_done(lease.context, *number));
+        let Self { handle, number, .. } = self;
+        let done = handle.process.with(|engine| engine.is_done(handle.context, *number));
         done.map_err(|failure| self.failed(failure))
     }
 
-    /// Waits until it has ended. `goes_on` is asked every 50 ms; where it says no, the communicator is aborted on every rank. With a
-    /// timeout, the call may stand still for so long at most, until this returns.
+    /// Waits until it is over. `goes_on` is called every 50 ms; if it returns false, the communicator is aborted on every rank.
+    /// A `timeout` replaces that of the communicator until this returns.
     pub fn wait(&self, timeout: Option<Duration>, goes_on: &mut GoOn<'_>) -> Result<(), Error> {
-        let Self { lease, number, .. } = self;
-        let set = |limit: Duration| lease.process.with(|engine| engine.set_limit(lease.context, limit));
+        let Self { handle, number, .. } = self;
+        let set = |limit: Duration| handle.process.with(|engine| engine.set_limit(handle.context, limit));
         let before = timeout.map(set);
-        let done = lease.wait(*number, goes_on);
+        let done = handle.wait(*number, goes_on);
         before.map(set);
         self.trace(done.is_err());
         done.map_err(|failure| self.failed(failure))
@@ -64,14 +64,14 @@ impl Operation {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((begun, schedule)) = started {
             let Origin { name, members, .. } = &self.origin;
-            super::trace(&self.lease.process, (*name, members), begun, self.number, &schedule, is_failed);
+            super::trace(&self.handle.process, (*name, members), begun, self.number, &schedule, is_failed);
         }
     }
 
     fn failed(&self, failure: Arc<Failure>) -> Error {
         let Origin { members, log, pair, .. } = &self.origin;
         log.warn(|| failure.to_string());
-        self.lease.process.with(|engine| match pair {
+        self.handle.process.with(|engine| match pair {
             Some(pair) => super::group::pair_failed(&failure, *pair, members, engine.control()),
             None => {
                 let notes = notes(&failure, members, engine.control());
@@ -82,11 +82,11 @@ impl Operation {
 }
 
 impl Communicator {
-    /// Makes a call and waits for it, as long as `goes_on`.
+    /// Makes a call and waits for it, as long as `goes_on` returns true.
     ///
     /// # Safety
-    /// `input` and `output` begin as many bytes as the call says, of which this rank's program uses none meanwhile. In place they are
-    /// where NCCL's rules have them.
+    /// `input` and `output` must point to as many bytes as the call says, which this program does not use meanwhile. In place
+    /// they overlap as NCCL requires.
     pub unsafe fn run_raw(
         &self,
         call: &Call,
@@ -97,7 +97,7 @@ impl Communicator {
         self.run_while(call, (At(input.cast_mut()), At(output)), goes_on)
     }
 
-    /// Starts a call, which goes on while the program computes. `keep` is dropped when it has ended, on any thread.
+    /// Starts a call, which goes on while the program computes. `keep` is dropped when it is over, on any thread.
     ///
     /// # Safety
     /// As for [`Communicator::run_raw`], until `keep` is dropped.
@@ -111,7 +111,7 @@ impl Communicator {
         self.start_operation(call, At(input.cast_mut()), At(output), keep)
     }
 
-    /// The same for callers inside this crate, who say themselves why that is right.
+    /// The same for callers inside this crate, which guarantee the conditions themselves.
     pub(super) fn start_operation(
         &self,
         call: &Call,
@@ -122,14 +122,13 @@ impl Communicator {
         let (number, started) = self.start(call, input, output, keep)?;
         let origin =
             Origin { name: self.name, members: Arc::clone(&self.members), log: self.log.clone(), pair: None };
-        Ok(Operation { lease: Arc::clone(&self.lease), number, started: Mutex::new(started), origin })
+        Ok(Operation { handle: Arc::clone(&self.handle), number, started: Mutex::new(started), origin })
     }
 
-    /// Starts to send to another rank, or to receive from it, under a tag: what is sent under a tag is received under the same one, in
-    /// order.
+    /// Starts to send to another rank, or to receive from it. Transfers between two ranks under the same tag match in order.
     ///
     /// # Safety
-    /// As for [`Communicator::start_raw`]: `data` begins `count` elements.
+    /// As for [`Communicator::start_raw`]: `data` points to `count` elements.
     pub unsafe fn start_transfer_raw(
         &self,
         transfer: Transfer,
@@ -149,7 +148,7 @@ impl Communicator {
         check_call(&call, 2)?;
         let begun = self.begins();
         let keep = self.process.in_flight(keep);
-        let (lease, number, schedule) =
+        let (handle, number, schedule) =
             self.start_pair(Pair { from, to, tag }, &call, At(data), Some(keep))?;
         self.process.wake();
         let origin = Origin {
@@ -159,30 +158,30 @@ impl Communicator {
             pair: Some([from, to]),
         };
         let started = Mutex::new(begun.map(|begun: Instant| (begun, schedule)));
-        Ok(Operation { lease, number, started, origin })
+        Ok(Operation { handle, number, started, origin })
     }
 }
 
-/// What two ranks do by themselves.
+/// A point-to-point transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transfer {
-    /// What this rank does.
+    /// Whether this rank sends or receives.
     pub direction: TransferDirection,
     /// The other rank.
     pub peer: usize,
-    /// What has to be equal on both sides; transfers under different tags do not wait for each other.
+    /// The same on both sides; transfers under different tags do not wait for each other.
     pub tag: u64,
     /// The type of the elements.
     pub dtype: DataType,
-    /// How many elements.
+    /// The number of elements.
     pub count: u64,
 }
 
-/// Which side of a transfer a rank is.
+/// The direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransferDirection {
-    /// It sends.
+    /// This rank sends.
     Send,
-    /// It receives.
+    /// This rank receives.
     Receive,
 }

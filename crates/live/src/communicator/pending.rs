@@ -1,4 +1,4 @@
-//! Calls that were started and not waited for: the program computes while a thread of the engine carries them on.
+//! Calls that are started and waited for later: the progress thread drives them while the program computes.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use railnet_core::ReduceOp;
 
 use super::{At, Communicator, Element, Error, Operation};
 
-/// A call under way. It holds its buffers until it is over, and gives them back.
+/// A call under way. It owns its buffers until it is over, and returns them.
 #[must_use = "a call that nobody waits for may not be over when the program ends"]
 #[derive(Debug)]
 pub struct Pending<'a, T> {
     operation: Operation,
-    /// The buffers, which the engine holds as well.
+    /// The buffers, which the engine owns as well.
     data: Arc<Shared<T>>,
     _communicator: PhantomData<&'a Communicator>,
 }
 
-/// A buffer that the engine works on while the program holds it. Nobody looks at it before the call is over.
+/// A buffer that the engine works on while the program owns it. The program does not touch it before the call is over.
 #[derive(Debug)]
 struct Shared<T>(std::sync::Mutex<Vec<T>>);
 
 impl Communicator {
-    /// Starts to reduce `data` in place, and gives it back when that is over.
+    /// Starts an AllReduce of `data` in place, and returns it when that is over.
     ///
     /// ```
     /// # use railnet_live::Communicator;
@@ -41,7 +41,7 @@ impl Communicator {
         self.start_in_place(&call, data)
     }
 
-    /// Starts to bring what the root has to everybody.
+    /// Starts a Broadcast of the root's data.
     pub fn start_broadcast<T: Element>(&self, data: Vec<T>, root: usize) -> Result<Pending<'_, T>, Error> {
         let root = self.named(root)?;
         let count = data.len() as u64;
@@ -49,14 +49,14 @@ impl Communicator {
         self.start_in_place(&call, data)
     }
 
-    /// Starts to gather: `data` has a block for each rank, of which the own one is filled in.
+    /// Starts an AllGather: `data` has a block for each rank, of which this rank's is filled in.
     pub fn start_all_gather<T: Element>(&self, data: Vec<T>) -> Result<Pending<'_, T>, Error> {
         let count = self.block(data.len())?;
         let call = Call { dtype: T::TYPE, in_place: true, ..Call::new(Collective::AllGather, count as u64) };
         self.start_at(&call, data, self.rank() * count, 0)
     }
 
-    /// Starts to reduce and scatter: `data` has a block for each rank, of which the own one will hold the result.
+    /// Starts a ReduceScatter: `data` has a block for each rank, of which this rank's will have the result.
     pub fn start_reduce_scatter<T: Element>(
         &self,
         data: Vec<T>,
@@ -103,7 +103,7 @@ impl<T: Element> Pending<'_, T> {
         self.operation.is_done()
     }
 
-    /// Waits until it is over, and gives the buffer back.
+    /// Waits until it is over, and returns the buffer.
     pub fn wait(self) -> Result<Vec<T>, Error> {
         self.operation.wait(None, &mut || true)?;
         let mut data = self.data.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

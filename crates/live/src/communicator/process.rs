@@ -1,4 +1,5 @@
-//! What the communicators of a process share: the engine, who may drive it, and the thread that does when nobody else.
+//! What the communicators of a process share: the engine, the mutex around it, and the progress thread that drives it while no
+//! other does.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,33 +9,33 @@ use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Failure, OperationId};
 
-use super::attendant::Attendant;
+use super::nic_thread::NicThread;
 use super::{Options, at_exit};
 use crate::Control;
-use crate::calls::Book;
-use crate::engine::{ContextId, Engine, Keep, Until, bare_status};
+use crate::calls::CallTrace;
+use crate::engine::{ContextId, Engine, KeepAlive, WaitLimit, bare_status};
 use crate::message::Trouble;
 use crate::rendezvous::Config;
 use crate::status::Server;
 use crate::thread;
 
-/// How long the thread waits for news before it looks whether it should end.
-const NEWS: Duration = Duration::from_millis(200);
-/// How long the end of a program waits for whoever has the engine: the thread has it for moments only.
-const AT_EXIT: Duration = Duration::from_millis(100);
-/// Turns of the engine that the thread does before it lets others have it.
-const TURNS: usize = 64;
-/// How long a thread drives the engine in one go for a call that it waits for: after that it asks whether its program goes on.
-const DRIVE: Duration = Duration::from_millis(50);
+/// How long the progress thread waits for notices before it checks whether it should stop.
+const NOTICE_POLL: Duration = Duration::from_millis(200);
+/// How long the end of a program waits for a thread that has the engine: the progress thread has it for moments only.
+const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// Polls of the progress thread before it unlocks the engine.
+const POLLS_PER_LOCK: usize = 64;
+/// How long a blocking call drives the engine in one go: after that it asks whether the program goes on.
+const DRIVE_MAX: Duration = Duration::from_millis(50);
 
-/// What the communicators of a process share.
+/// Shared by the communicators of a process.
 #[derive(Debug)]
 pub(super) struct Process {
     engine: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The thread that keeps the NIC going.
-    attendant: Option<JoinHandle<()>>,
-    /// The socket at which this rank tells what it does, and its thread: a rank goes on without them.
+    /// The progress thread of the NIC.
+    nic_thread: Option<JoinHandle<()>>,
+    /// The status socket of this rank and its thread, if they could be opened.
     status: Option<(Arc<Server>, JoinHandle<()>)>,
     config: Config,
     options: Options,
@@ -43,19 +44,19 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) struct Shared {
     engine: Mutex<Option<Engine>>,
-    /// Who keeps the NIC going, where there is one.
-    attendant: Option<Attendant>,
+    /// The progress thread of the NIC, if there is one.
+    nic_thread: Option<NicThread>,
     control: Arc<Control>,
-    /// Threads that want the engine: the background thread steps back.
+    /// Threads that wait for the engine: the progress thread unlocks it for them.
     wanted: AtomicUsize,
-    /// Calls that were started, and may have to be carried on while the program computes.
+    /// Started calls, which the progress thread drives while the program computes.
     started: Arc<AtomicUsize>,
-    ends: AtomicBool,
+    is_stopping: AtomicBool,
     /// How long the others are waited for at the end.
     limit: Duration,
-    /// What was called, where somebody wants to know.
-    book: Option<Book>,
-    /// The process that it belongs to.
+    /// The call trace, if there is one.
+    call_trace: Option<CallTrace>,
+    /// The pid that it belongs to.
     pid: u32,
 }
 
@@ -64,19 +65,19 @@ impl Process {
         engine: Engine,
         config: &Config,
         options: &Options,
-        book: Option<Book>,
+        call_trace: Option<CallTrace>,
     ) -> std::io::Result<Self> {
         let control = Arc::clone(engine.control());
-        let attendant = Attendant::new(&engine)?;
+        let nic_thread = NicThread::new(&engine)?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(Some(engine)),
-            attendant,
+            nic_thread,
             control,
             wanted: AtomicUsize::new(0),
             started: Arc::default(),
-            ends: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             limit: options.limit,
-            book,
+            call_trace,
             pid: std::process::id(),
         });
         at_exit::remember(&shared);
@@ -86,33 +87,33 @@ impl Process {
         let mut process = Self {
             engine: shared,
             thread: Some(thread),
-            attendant: None,
+            nic_thread: None,
             status: None,
             config: config.clone(),
             options: options.clone(),
         };
-        if process.engine.attendant.is_some() {
+        if process.engine.nic_thread.is_some() {
             let own = Arc::clone(&process.engine);
-            let run = move || own.attendant.as_ref().map_or((), |attendant| attendant.run(&own));
+            let run = move || own.nic_thread.as_ref().map_or((), |nic_thread| nic_thread.run(&own));
             let thread = thread::spawn("railnet-nic", run);
             let thread = thread.inspect_err(|error| process.engine.control.refuse(local(config, error)))?;
-            process.attendant = Some(thread);
+            process.nic_thread = Some(thread);
         }
         process.status = serve_status(&process.engine);
         Ok(process)
     }
 
-    /// How it was made.
+    /// Its configuration.
     pub(super) fn origin(&self) -> (&Config, &Options) {
         (&self.config, &self.options)
     }
 
-    /// Where calls are noted, if they are.
-    pub(super) fn book(&self) -> Option<&Book> {
-        self.engine.book.as_ref()
+    /// The call trace, if there is one.
+    pub(super) fn call_trace(&self) -> Option<&CallTrace> {
+        self.engine.call_trace.as_ref()
     }
 
-    /// What tells of ranks that are gone.
+    /// The control channel.
     pub(super) fn control(&self) -> &Control {
         &self.engine.control
     }
@@ -122,11 +123,11 @@ impl Process {
         self.with_if_there(action).expect("the engine is there as long as communicators are")
     }
 
-    /// The same, where a panic has not ended it.
+    /// The same, unless a panic has ended the engine.
     pub(super) fn with_if_there<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> Option<T> {
         let mut guard = match self.engine.engine.try_lock() {
             Ok(guard) => guard,
-            // Somebody has it: the background thread steps back when it sees that it is wanted.
+            // Contended: the progress thread unlocks it when it sees that somebody wants it.
             Err(_) => {
                 self.engine.wanted.fetch_add(1, Ordering::Relaxed);
                 let guard = self.engine.lock();
@@ -135,48 +136,48 @@ impl Process {
             }
         };
         let engine = guard.as_mut()?;
-        let Some(attendant) = &self.engine.attendant else { return Some(action(engine)) };
-        attendant.hand_over();
+        let Some(nic_thread) = &self.engine.nic_thread else { return Some(action(engine)) };
+        nic_thread.hand_over();
         let outcome = action(engine);
-        attendant.take_over(engine);
+        nic_thread.take_over(engine);
         Some(outcome)
     }
 
-    /// How long a call of this thread may drive the engine in one go.
-    pub(super) fn until(&self) -> Until<'_> {
-        Until::new(&self.engine.wanted, DRIVE, false)
+    /// The limit for driving the engine in one go.
+    pub(super) fn until(&self) -> WaitLimit<'_> {
+        WaitLimit::new(&self.engine.wanted, DRIVE_MAX, false)
     }
 
-    /// Drives the engine until an operation has ended, or for so long as a thread may; then it is `None`, and other threads have had
-    /// the engine. A thread `resumes` a wait that ended so.
+    /// Drives the engine until an operation is over. `None` after the limit for one go; other threads have had the engine then,
+    /// and the next wait `resumes`.
     pub(super) fn wait(
         &self,
         context: ContextId,
         operation: OperationId,
         resumes: bool,
     ) -> Option<Result<(), Arc<Failure>>> {
-        let until = Until::new(&self.engine.wanted, DRIVE, resumes);
+        let until = WaitLimit::new(&self.engine.wanted, DRIVE_MAX, resumes);
         let done = self.with(|engine| engine.wait(context, operation, &until));
-        // A mutex is not fair: whoever waits for it is let in before this thread comes back.
+        // A mutex is not fair: threads that wait for it go first.
         while done.is_none() && self.engine.wanted.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
         done
     }
 
-    /// What is kept for a call that is about to be started, counted until the call has ended.
-    pub(super) fn in_flight(&self, keep: impl Any + Send) -> Keep {
+    /// Wraps the owner of a call's buffers, so that the call counts as started until it is over.
+    pub(super) fn in_flight(&self, keep: impl Any + Send) -> KeepAlive {
         self.engine.started.fetch_add(1, Ordering::Relaxed);
-        Keep::new(InFlight { _keep: keep, started: Arc::clone(&self.engine.started) })
+        KeepAlive::new(InFlight { _keep: keep, started: Arc::clone(&self.engine.started) })
     }
 
-    /// Wakes the thread that carries on what was started.
+    /// Wakes the progress thread.
     pub(super) fn wake(&self) {
         self.engine.control.poke();
     }
 }
 
-/// What a call keeps until it has ended.
+/// The owner of a call's buffers, which counts the call.
 struct InFlight<T> {
     _keep: T,
     started: Arc<AtomicUsize>,
@@ -189,7 +190,7 @@ impl<T> Drop for InFlight<T> {
 }
 
 impl Shared {
-    /// A panic inside the engine leaves buffers in use that are gone: nothing may go on after it.
+    /// After a panic inside the engine, buffers in use may be gone: nothing may go on.
     fn lock(&self) -> MutexGuard<'_, Option<Engine>> {
         let mut guard = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         if self.engine.is_poisoned() {
@@ -198,7 +199,7 @@ impl Shared {
         guard
     }
 
-    /// Uses the engine, if it is there and nobody else has it or wants it.
+    /// Uses the engine, if it is there and no other thread has it or wants it.
     pub(super) fn with_if_free<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> Option<T> {
         if self.wanted.load(Ordering::Relaxed) > 0 {
             return None;
@@ -207,37 +208,37 @@ impl Shared {
     }
 
     fn run(&self) {
-        while !self.ends.load(Ordering::Relaxed) {
+        while !self.is_stopping.load(Ordering::Relaxed) {
             if self.started.load(Ordering::Relaxed) == 0 {
-                if self.control.wait_for_news(NEWS) {
-                    self.lock().as_mut().map(Engine::hear);
-                    // Whoever drives the engine has taken the news; if nobody could, it is not lost.
+                if self.control.wait_for_news(NOTICE_POLL) {
+                    self.lock().as_mut().map(Engine::poll_notices);
+                    // A thread that drives the engine may have taken the notices; otherwise they stay queued.
                     std::thread::yield_now();
                 }
                 continue;
             }
-            let moved = self.wanted.load(Ordering::Relaxed) == 0 && self.turns();
+            let moved = self.wanted.load(Ordering::Relaxed) == 0 && self.poll_some();
             if !moved {
                 std::thread::yield_now();
             }
         }
     }
 
-    /// Says goodbye to the others, once they have all that was sent to them.
+    /// Says goodbye to the others, once all that was sent to them is delivered.
     fn leave(&self, mut guard: MutexGuard<'_, Option<Engine>>) {
         let Some(engine) = guard.as_mut() else { return };
         engine.announce_sends();
         engine.drain_nic(self.limit);
         engine.conduits_mut().close_kept_listener();
-        // Rank 0 waits for the others here, and its NIC is there for them.
+        // Rank 0 waits for the others here, and its NIC still answers them.
         drop(guard);
         self.control.say_goodbye(self.limit);
     }
 
-    /// The program ends, and nobody has dropped this. A rank that ends in the middle of a call, with calls that nobody waited for or
-    /// because its program failed, has not finished, and the others shall know that.
+    /// The program ends without dropping this. A rank that ends during a call, with calls that were not waited for, or with a
+    /// failure status, has not finished: the others are told so.
     pub(super) fn end_at_exit(&self, is_success: bool) {
-        // What was forked has none of the threads, and leaves nothing.
+        // A forked child has none of the threads, and leaves nothing.
         if self.pid != std::process::id() {
             return;
         }
@@ -247,18 +248,18 @@ impl Shared {
         {
             self.leave(guard);
         } else {
-            // A verdict that it has just sent, or passes on for others, names who is to blame: that must not be this rank.
+            // A verdict that it has just sent, or relays for others, names the culprit: that must not be this rank.
             self.control.end();
         }
         self.with_if_free(Engine::finish_capture);
-        if let Some(book) = &self.book {
-            book.close();
+        if let Some(call_trace) = &self.call_trace {
+            call_trace.close();
         }
     }
 
-    /// The engine, unless somebody else is in a call.
+    /// The engine, unless a thread is in a call.
     fn lock_at_exit(&self) -> Option<MutexGuard<'_, Option<Engine>>> {
-        let deadline = Instant::now() + AT_EXIT;
+        let deadline = Instant::now() + EXIT_LOCK_TIMEOUT;
         loop {
             match self.engine.try_lock() {
                 Ok(guard) => return Some(guard),
@@ -270,35 +271,35 @@ impl Shared {
         }
     }
 
-    fn turns(&self) -> bool {
+    fn poll_some(&self) -> bool {
         let mut guard = self.lock();
         let Some(engine) = guard.as_mut() else { return false };
         let mut moved = false;
-        for _ in 0..TURNS {
+        for _ in 0..POLLS_PER_LOCK {
             if self.wanted.load(Ordering::Relaxed) > 0 || !engine.is_busy() {
                 break;
             }
-            if engine.turn(true) {
+            if engine.poll(true) {
                 moved = true;
-                engine.stir();
+                engine.reset_backoff();
             } else {
-                engine.rest();
+                engine.back_off();
             }
-            engine.watch_clock();
+            engine.check_timeouts();
         }
         moved
     }
 }
 
-/// What the other ranks are to hear of an error of this one's kernel.
+/// What the other ranks are told of an error of this one's kernel.
 fn local(config: &Config, error: &std::io::Error) -> Trouble {
     crate::ReachError::from(std::io::Error::new(error.kind(), error.to_string())).trouble(config.rank.0)
 }
 
-/// Opens the socket at which a rank tells what it does (`railnet status`).
+/// Opens the status socket of this rank (`railnet status`).
 fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
-    let (desk, job) =
-        shared.lock().as_ref().map(|engine| (Arc::clone(engine.desk()), engine.job().to_owned()))?;
+    let (status_board, job) =
+        shared.lock().as_ref().map(|engine| (Arc::clone(engine.status_board()), engine.job().to_owned()))?;
     let server = Arc::new(Server::open(shared.control.rank().0).ok()?);
     let (own, shared) = (Arc::clone(&server), Arc::clone(shared));
     let (asked, control) = (Arc::clone(&server), Arc::clone(&shared.control));
@@ -306,11 +307,11 @@ fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
     let run = move || {
         let make = || {
             shared.engine.try_lock().ok()?.as_mut().map(|engine| {
-                engine.watch_clock();
+                engine.check_timeouts();
                 engine.status()
             })
         };
-        own.run(&desk, &shared.control, make, || bare_status(&job, &shared.control));
+        own.run(&status_board, &shared.control, make, || bare_status(&job, &shared.control));
     };
     let thread = thread::spawn("railnet-status", run).ok()?;
     Some((server, thread))
@@ -320,20 +321,20 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some((server, thread)) = self.status.take() {
             server.end();
-            // It has nothing to say; a panic of its was printed.
+            // The thread returns nothing; a panic was printed.
             let _ = thread.join();
         }
-        self.engine.ends.store(true, Ordering::Relaxed);
+        self.engine.is_stopping.store(true, Ordering::Relaxed);
         self.engine.control.poke();
-        // They have nothing to say; a panic of theirs was printed.
+        // The threads return nothing; a panic was printed.
         self.thread.take().map(JoinHandle::join);
         if !std::thread::panicking() {
             self.engine.leave(self.engine.lock());
         }
-        if let Some(attendant) = &self.engine.attendant {
-            attendant.end();
+        if let Some(nic_thread) = &self.engine.nic_thread {
+            nic_thread.end();
         }
-        self.attendant.take().map(JoinHandle::join);
+        self.nic_thread.take().map(JoinHandle::join);
         drop(self.engine.lock().take());
     }
 }

@@ -1,5 +1,6 @@
 //! Ranks that are left after a failure agree on who has failed, and continue: MPI ULFM's revoke, agree and shrink.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,7 @@ impl Communicator {
             let attempt = Config {
                 rank: Rank(membership.rank),
                 world_size: worlds.len() as u32,
-                meeting,
+                rendezvous: meeting,
                 job: job.clone(),
                 is_port_held: false,
                 ..config.clone()
@@ -165,14 +166,15 @@ impl Communicator {
         self.log.info(|| format!("agreement among {size} ranks: {outcome:?} after {:.1?}", began.elapsed()));
         match outcome {
             Outcome::Agreed(decision) => Ok(decision),
-            Outcome::Excluded(_) => Err(Error::Excluded { rank: membership.rank }),
-            Outcome::NoQuorum(answered) => {
-                let answered = answered.into_iter().collect();
-                Err(Error::NoQuorum { answered, size, quorum: options.quorum })
-            }
+            Outcome::Excluded(_) => Err(Error::Excluded { rank: membership.rank as usize }),
+            Outcome::NoQuorum(answered) => Err(Error::NoQuorum {
+                answered: indices(answered),
+                size: size as usize,
+                quorum: options.quorum,
+            }),
             Outcome::TimedOut(answered) => {
-                let answered = answered.into_iter().collect();
-                Err(Error::NoAgreement { answered, size, waited: began.elapsed() })
+                let answered = indices(answered);
+                Err(Error::NoAgreement { answered, size: size as usize, waited: began.elapsed() })
             }
         }
     }
@@ -191,6 +193,11 @@ impl Membership {
 /// The name of an agreement: the same on all ranks that enter it, and no other's.
 fn lineage(job: &str, name: u64, count: u64) -> String {
     format!("{job} {name:x} #{count}")
+}
+
+/// Ranks as the program knows them.
+fn indices(ranks: BTreeSet<u32>) -> Vec<usize> {
+    ranks.into_iter().map(|rank| rank as usize).collect()
 }
 
 fn span(duration: Duration) -> Span {

@@ -1,4 +1,4 @@
-//! Which conduit leads to which rank, and how they are made.
+//! The transports of a process: which one leads to which rank, and how they are set up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::cores::{Cores, Home};
+use super::cores::{PreferredCpu, UsableCores};
 use crate::Control;
 use crate::authentication::Authentication;
-use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
+use crate::conduit::Conduit;
 use crate::control::ControlError;
-use crate::launch::Meeting;
-use crate::machine;
+use crate::host;
+use crate::launch::RendezvousAddress;
 use crate::message::fields::{Reader, put_blob, put_text};
 use crate::message::{Malformed, Trouble, TroubleKind};
 use crate::rdma::{self, NicCard, Rdma, RoceOptions};
@@ -20,36 +20,37 @@ use crate::rendezvous::{Door, Kept};
 use crate::roce::{self, SessionKeys};
 use crate::secret::Secret;
 use crate::shared_memory::SharedMemory;
-use crate::shared_memory::handover::{Counter, is_exhaustion};
-use crate::tcp::{self, Name, Tcp};
+use crate::shared_memory::fd_passing::{FdServer, is_exhaustion};
+use crate::tcp::{self, Tcp};
+use crate::transport::{ConnectionName, ReceiveEnd, SendEnd, Transport};
 
-/// The most addresses that a rank tells of itself.
+/// The most addresses of a rank.
 const ADDRESSES: usize = 16;
 
-/// Beside the number of a rank whose memory is shared: all of it can be read.
+/// A flag of a rank whose segment is mapped: all its memory can be read.
 const READS: u32 = 1 << 31;
 
-/// What a rank tells the others of how it can be reached.
+/// How a rank can be reached: its part of the address exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Card {
-    /// What has to be known to reach it.
+    /// The token that its clients have to know.
     token: [u8; 16],
-    /// Which start of which machine it runs on.
+    /// The boot id of its machine and its network namespace.
     boot: String,
-    /// The conduit it was told to use.
+    /// The conduit that its options force.
     forced: Option<Conduit>,
-    /// What it was told to authenticate.
+    /// What its options say of authentication.
     authentication: Authentication,
-    /// Whether it was told which address to use.
+    /// Whether its options say which address to use.
     is_bound: bool,
     /// Whether it listens at the first of its addresses only.
     listens_at_first: bool,
-    /// Its addresses, and the port where it takes streams.
+    /// Its addresses, and the port of its TCP listener.
     addresses: Vec<IpAddr>,
     port: u16,
-    /// Where ranks can meet again, if this one is the first of those that are left.
+    /// The port of the next rendezvous, if this is the first surviving rank.
     next_port: u16,
-    cores: Cores,
+    cores: UsableCores,
 }
 
 impl Card {
@@ -89,7 +90,7 @@ impl Card {
             let text = reader.text("address", 64)?;
             text.parse().map_err(|_| Malformed::Field("address"))
         })?;
-        let cores = Cores::read(&mut reader)?;
+        let cores = UsableCores::read(&mut reader)?;
         reader.finish()?;
         Ok(Self {
             token,
@@ -105,7 +106,7 @@ impl Card {
         })
     }
 
-    /// Where it takes streams, as a rank of the same host reaches it, or one of another.
+    /// The addresses at which a rank of the same host, or of another, reaches its listener.
     fn reached_at(&self, is_near: bool) -> impl Iterator<Item = IpAddr> + '_ {
         let near = (is_near && !self.listens_at_first).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let most = if self.listens_at_first { 1 } else { self.addresses.len() };
@@ -113,20 +114,20 @@ impl Card {
     }
 }
 
-/// Where a rank is to listen.
+/// Where a rank should listen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenAt {
-    /// The address that it was told to use.
+    /// The address that its options name.
     pub(crate) told: Option<IpAddr>,
-    /// The loopback address, where all ranks meet there.
+    /// The loopback address, if all ranks meet there.
     pub(crate) loopback: Option<IpAddr>,
-    /// Its own end of the connection with the rendezvous; a loopback address where all ranks are on this host.
+    /// The local address of its connection to the rendezvous; a loopback address if all ranks are on this host.
     pub(crate) local: Option<IpAddr>,
 }
 
 impl ListenAt {
-    /// The address, and whether others are told this one before all others. A link-local one means something else on each interface:
-    /// then all are listened on.
+    /// The address, and whether it is announced before all others. A link-local address depends on the interface: then it
+    /// listens at all.
     fn address(self) -> (Option<IpAddr>, bool) {
         if let Some(told) = self.told {
             return (Some(told), !told.is_unspecified());
@@ -136,11 +137,11 @@ impl ListenAt {
     }
 }
 
-/// What a rank prepares before it meets the others.
+/// What a rank opens before the rendezvous.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     card: Card,
-    counter: Option<Counter>,
+    counter: Option<FdServer>,
     tcp: Tcp,
     next: TcpListener,
     secret: Secret,
@@ -150,21 +151,21 @@ pub(crate) struct Prepared {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReachError {
-    /// The system refuses something.
+    /// The kernel refuses something.
     #[error("cannot prepare conduits: {0}")]
     Io(#[from] io::Error),
-    /// Exchanging what is needed failed.
+    /// The address exchange failed.
     #[error(transparent)]
     Control(#[from] crate::control::ControlError),
-    /// A rank told nonsense of itself.
+    /// A rank's card is malformed.
     #[error("rank {rank} told nonsense of how it is reached ({error}): do all ranks run the same version?")]
     Nonsense {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// What.
+        /// What is malformed.
         error: Malformed,
     },
-    /// Ranks were told to use different conduits.
+    /// The options of ranks force different conduits.
     #[error(
         "rank 0 was told to use {first}, rank {rank} {other}: set RAILNET_CONDUIT the same on every rank"
     )]
@@ -173,10 +174,10 @@ pub enum ReachError {
         rank: u32,
         /// What rank 0 was told.
         first: String,
-        /// What that was told.
+        /// What the other rank was told.
         other: String,
     },
-    /// Ranks were told to authenticate different things.
+    /// The options of ranks authenticate differently.
     #[error(
         "rank 0 was told RAILNET_AUTHENTICATION={first}, rank {rank} {other}: set it the same on every rank"
     )]
@@ -185,37 +186,37 @@ pub enum ReachError {
         rank: u32,
         /// What rank 0 was told.
         first: Authentication,
-        /// What that was told.
+        /// What the other rank was told.
         other: Authentication,
     },
-    /// Shared memory was asked for, and does not reach everybody.
+    /// Shared memory is forced, and does not reach every rank.
     #[error("RAILNET_CONDUIT=shm, but rank {rank} shares no memory with rank {other}: {why}")]
     NotShared {
-        /// Who says so.
+        /// The rank that reports it.
         rank: u32,
-        /// Whom it does not reach.
+        /// The rank that it cannot reach.
         other: u32,
         /// Why not.
         why: &'static str,
     },
-    /// The NIC cannot be had.
+    /// The NIC cannot be opened.
     #[error("cannot open the NIC of this rank: {0}")]
     Nic(#[from] roce::Error),
-    /// Ranks have no address by which all of them can be reached.
+    /// No version of IP is there on all ranks.
     #[error(
         "RAILNET_CONDUIT=roce, but no version of IP is there on every rank: rank {rank} has {has}. \
          Set RAILNET_BIND to an address of each host"
     )]
     NoAddress {
-        /// A rank that has none that the others have too.
+        /// A rank without an address that all others could reach.
         rank: u32,
-        /// What it has.
+        /// The addresses that it has.
         has: String,
     },
 }
 
 impl ReachError {
-    /// What the other ranks are to hear of it: an error of the kernel is this rank's own.
+    /// What the other ranks are told of it: an error of the kernel is this rank's own.
     pub(crate) fn trouble(&self, rank: u32) -> Trouble {
         match self {
             Self::Control(ControlError::Trouble { trouble, .. }) => trouble.clone(),
@@ -223,7 +224,7 @@ impl ReachError {
                 Trouble { kind: TroubleKind::Gone, ranks: vec![0], text: self.to_string() }
             }
             _ => {
-                let (host, pid) = (machine::host_name(), std::process::id());
+                let (host, pid) = (host::host_name(), std::process::id());
                 let text = format!("rank {rank} ({host}, pid {pid}) failed by itself: {self}");
                 Trouble { kind: TroubleKind::Local, ranks: vec![rank], text }
             }
@@ -232,23 +233,22 @@ impl ReachError {
 }
 
 impl Prepared {
-    /// Opens what others will need to reach this rank.
+    /// Opens the listeners by which others will reach this rank.
     pub(crate) fn new(
-        rank: u32,
         (secret, authentication): (&Secret, Authentication),
         forced: Option<Conduit>,
         place: ListenAt,
         kept: Option<TcpListener>,
     ) -> Result<Self, ReachError> {
         let token = crate::secret::random()?;
-        // A listener that is kept decides where the rank is found.
+        // A kept listener decides where the rank is reached.
         let local = match &kept {
             Some(kept) => Some(kept.local_addr()?.ip()).filter(|address| !address.is_unspecified()),
             None => place.local,
         };
         let place = ListenAt { local, ..place };
         let (bind, listens_at_first) = place.address();
-        let tcp = Tcp::listen(rank, secret.clone(), token, bind)?;
+        let tcp = Tcp::listen(secret.clone(), token, bind)?;
         let is_bound = place.told.is_some_and(|address| !address.is_unspecified());
         let mut addresses = if is_bound { Vec::new() } else { addresses() };
         if let Some(first) = bind.filter(|_| listens_at_first) {
@@ -256,7 +256,7 @@ impl Prepared {
             addresses.insert(0, first);
         }
         let counter = match forced {
-            None | Some(Conduit::SharedMemory) => Some(Counter::open(token)?),
+            None | Some(Conduit::SharedMemory) => Some(FdServer::bind(token)?),
             Some(_) => None,
         };
         let next = match kept {
@@ -274,17 +274,17 @@ impl Prepared {
             addresses,
             port: tcp.port()?,
             next_port,
-            cores: Cores::own(),
+            cores: UsableCores::own(),
         };
         Ok(Self { card, counter, tcp, next, secret: secret.clone() })
     }
 
-    /// What the others have to know.
+    /// The card for the other ranks.
     pub(crate) fn blob(&self) -> Vec<u8> {
         self.card.write()
     }
 
-    /// Agrees with all ranks that have met on what leads to whom.
+    /// Agrees with all ranks on the transport of each pair, and sets the transports up.
     pub(crate) fn reach(
         self,
         control: &Control,
@@ -322,7 +322,7 @@ impl Prepared {
                 (other, (cards[other as usize].token, process))
             })
             .collect();
-        // A pair shares memory if both say so: containers may hide one of them from the other.
+        // A pair shares memory if both can: a container may hide one from the other.
         let agree = |reached: &[(u32, bool)]| {
             let word = |(rank, reads): &(u32, bool)| rank | if *reads { READS } else { 0 };
             let blob: Vec<u8> = reached.iter().flat_map(|one| word(one).to_le_bytes()).collect();
@@ -331,9 +331,9 @@ impl Prepared {
         let mut notes = Vec::new();
         let own_memory = match &counter {
             None => None,
-            Some(counter) => match SharedMemory::new(rank, near.len() + 1) {
+            Some(counter) => match SharedMemory::new(near.len() + 1) {
                 Ok(shared) => Some((counter, shared)),
-                // A limit of address space (`ulimit -v`), most likely: streams need none to speak of.
+                // A limit of address space (`ulimit -v`), most likely: streams need hardly any.
                 Err(error) if first != Some(Conduit::SharedMemory) => {
                     notes.push(format!(
                         "no shared memory: {error} for {} GiB of address space (ulimit -v limits it); ranks of this host are \
@@ -389,7 +389,7 @@ impl Prepared {
             (other, tcp::Peer { addresses, token: card.token, is_here, is_sealed })
         });
         let here = cards.iter().filter(|card| card.boot == own.boot);
-        let shares_cores = here.clone().count() > Cores::together(here.map(|card| &card.cores));
+        let shares_cores = here.clone().count() > UsableCores::union_count(here.map(|card| &card.cores));
         tcp.set_peers(peers.collect(), shares_cores);
         let nic = match first {
             Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options, &secret)?),
@@ -399,7 +399,7 @@ impl Prepared {
     }
 }
 
-/// Opens the NIC of this rank, and learns where those of the others are.
+/// Opens the NIC of this rank, and exchanges addresses with the others.
 fn open_nic(
     control: &Control,
     cards: &[Card],
@@ -433,8 +433,8 @@ fn open_nic(
     Ok(nic)
 }
 
-/// Addresses for this rank's NIC, the best first: certain ones, that all others reach. On one host they are the loopback
-/// interface's, unless another was asked for.
+/// Addresses for this rank's NIC that all others reach, the best first. On one host they are loopback addresses, unless another
+/// was asked for.
 fn nic_addresses(rank: u32, cards: &[Card]) -> Result<Vec<IpAddr>, ReachError> {
     let own = &cards[rank as usize];
     let of = |card: &Card, is_it: fn(&IpAddr) -> bool| card.addresses.iter().copied().find(is_it);
@@ -454,82 +454,84 @@ fn nic_addresses(rank: u32, cards: &[Card]) -> Result<Vec<IpAddr>, ReachError> {
     Err(ReachError::NoAddress { rank: lacks as u32, has })
 }
 
-/// Everything that leads to other ranks.
+/// The transports of this process.
 #[derive(Debug)]
 pub(crate) struct Conduits {
     rank: u32,
-    /// What joins any two ranks.
+    /// The conduit of each pair of ranks.
     pairs: Vec<Vec<Conduit>>,
     shared: Option<SharedMemory>,
     tcp: Tcp,
     nic: Option<Rdma>,
     cards: Vec<Card>,
-    /// The door where ranks can meet again. It stays open until this rank leaves, or the port would be another's before somebody listens
-    /// again.
+    /// The listener of the next rendezvous. It stays open until this rank leaves, so that nobody else takes its port.
     next: Option<TcpListener>,
-    /// What could not be had, and what is used in its place.
+    /// What is unavailable, and what is used instead.
     notes: Vec<String>,
 }
 
 impl Conduits {
-    /// What could not be had, and what is used in its place.
+    /// What is unavailable, and what is used instead.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What leads to a rank.
+    /// The conduit to a rank.
     pub(crate) fn kind(&self, rank: u32) -> Conduit {
         self.pairs[self.rank as usize][rank as usize]
     }
 
-    /// The slowest that joins two of these ranks.
+    /// The slowest conduit between any two of these ranks.
     pub(crate) fn slowest(&self, ranks: &[u32]) -> Conduit {
         let row = |one: &u32| &self.pairs[*one as usize];
         let kinds = ranks.iter().flat_map(|one| ranks.iter().map(|other| row(one)[*other as usize]));
         kinds.max().unwrap_or(Conduit::SharedMemory)
     }
 
-    /// How many ranks are on the machine of a rank, and how many cores they have between them.
-    pub(crate) fn crowd(&self, rank: u32) -> (usize, usize) {
+    /// How many ranks are on the host of a rank, and how many cores these have.
+    pub(crate) fn ranks_and_cores(&self, rank: u32) -> (usize, usize) {
         let boot = &self.cards[rank as usize].boot;
         let here = self.cards.iter().filter(|card| card.boot == *boot);
-        (here.clone().count(), Cores::together(here.map(|card| &card.cores)))
+        (here.clone().count(), UsableCores::union_count(here.map(|card| &card.cores)))
     }
 
-    /// The same of this rank.
-    pub(crate) fn crowd_here(&self) -> (usize, usize) {
-        self.crowd(self.rank)
+    /// The same of this rank's host.
+    pub(crate) fn ranks_and_cores_here(&self) -> (usize, usize) {
+        self.ranks_and_cores(self.rank)
     }
 
-    /// The core on which this rank is best off, where ranks of this machine share cores.
-    pub(super) fn home(&self) -> Option<Home> {
-        self.home_of(self.rank)
+    /// The preferred CPU of this rank, if ranks of this host share cores.
+    pub(super) fn preferred_cpu(&self) -> Option<PreferredCpu> {
+        self.preferred_cpu_of(self.rank)
     }
 
-    /// The same of any rank: all know the same of it.
-    fn home_of(&self, rank: u32) -> Option<Home> {
+    /// The preferred CPU of any rank: all ranks compute the same.
+    fn preferred_cpu_of(&self, rank: u32) -> Option<PreferredCpu> {
         let boot = &self.cards[rank as usize].boot;
         let is_here = |card: &&Card| card.boot == *boot;
         let index = self.cards[..rank as usize].iter().filter(is_here).count();
-        let all: Vec<&Cores> = self.cards.iter().filter(is_here).map(|card| &card.cores).collect();
-        Home::of(index, &all)
+        let all: Vec<&UsableCores> = self.cards.iter().filter(is_here).map(|card| &card.cores).collect();
+        PreferredCpu::of(index, &all)
     }
 
-    /// The cores on which these ranks are best off, where they share cores.
+    /// The preferred CPUs of these ranks, if they share cores.
     pub(crate) fn cores(&self, ranks: &[u32]) -> Vec<Option<usize>> {
-        ranks.iter().map(|rank| self.home_of(*rank).map(|home| home.core())).collect()
+        ranks
+            .iter()
+            .map(|rank| self.preferred_cpu_of(*rank).map(|preferred_cpu| preferred_cpu.core()))
+            .collect()
     }
 
-    /// Whether ranks share cores on a machine that one of these is on: all ranks know the same of it.
+    /// Whether ranks share cores on a host that one of these is on: all ranks compute the same.
     pub(crate) fn share_cores(&self, ranks: &[u32]) -> bool {
         ranks.iter().any(|rank| {
-            let (ranks, cores) = self.crowd(*rank);
+            let (ranks, cores) = self.ranks_and_cores(*rank);
             ranks > cores
         })
     }
 
-    /// Where these ranks can meet again: at the first of them.
-    pub(crate) fn next_meeting(&self, ranks: &[u32]) -> io::Result<(Option<Meeting>, Door)> {
+    /// The next rendezvous of these ranks: at the first of them.
+    pub(crate) fn next_meeting(&self, ranks: &[u32]) -> io::Result<(Option<RendezvousAddress>, Door)> {
         let cards: Vec<&Card> = ranks.iter().map(|rank| &self.cards[*rank as usize]).collect();
         let Some(first) = cards.first() else { return Ok((None, Door::Kept(None))) };
         let own = if ranks[0] == self.rank {
@@ -539,16 +541,16 @@ impl Conduits {
         };
         let are_near = cards.iter().all(|card| card.boot == first.boot);
         let address = first.reached_at(are_near).next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        Ok((Some(Meeting::new(&address.to_string(), first.next_port)), Door::Kept(own)))
+        Ok((Some(RendezvousAddress::new(&address.to_string(), first.next_port)), Door::Kept(own)))
     }
 
-    /// The listener at which ranks that have lost some of them find this one. It lives as long as the process has communicators, also
-    /// those that come of this one.
+    /// The listener at which surviving ranks find this one. It lives as long as the process has communicators, also those
+    /// rebuilt from this one.
     pub(crate) fn kept_listener(&self) -> io::Result<TcpListener> {
         self.next.as_ref().ok_or(io::ErrorKind::NotConnected)?.try_clone()
     }
 
-    /// This rank leaves: ranks that have lost others do not wait for it.
+    /// This rank leaves: survivors do not wait for it.
     pub(crate) fn close_kept_listener(&mut self) {
         self.next = None;
     }
@@ -567,101 +569,89 @@ impl Conduits {
         ranks.iter().map(addresses).collect()
     }
 
-    /// Streams that were closed because they did not belong here, and packets that were thrown away for that or because
-    /// they were damaged.
-    pub(crate) fn strangers(&self) -> u64 {
-        self.tcp.strangers() + self.nic.as_ref().map_or(0, Rdma::strangers)
+    /// Connections of unauthenticated peers that were closed, and their packets, or damaged ones, that were dropped.
+    pub(crate) fn refused(&self) -> u64 {
+        self.tcp.refused() + self.nic.as_ref().map_or(0, Transport::refused)
     }
 
-    /// The NIC, where there is one.
+    /// The NIC, if there is one.
     #[inline]
     pub(crate) fn nic(&mut self) -> Option<&mut Rdma> {
         self.nic.as_mut()
     }
 
-    /// The same, to look at.
+    /// The NIC, read-only.
     pub(crate) fn nic_ref(&self) -> Option<&Rdma> {
         self.nic.as_ref()
     }
 
     /// Accepts pending connections: one left in the backlog would wake a blocked rank again and again.
-    pub(crate) fn accept(&mut self) {
-        // What goes wrong goes wrong again where a stream is asked for, and is an error there.
-        let _ = self.tcp.accept();
+    pub(crate) fn poll_accept(&mut self) {
+        // An error is returned again when a stream is needed, and handled there.
+        let _ = self.tcp.poll_accept();
     }
 
-    /// Streams to and from other ranks.
+    /// The TCP of this rank.
     pub(crate) fn tcp(&mut self) -> &mut Tcp {
         &mut self.tcp
     }
 
-    /// Does what can be done now for those that need to be driven. Whether anything was.
+    /// Polls the NIC. Whether anything moved.
     #[inline]
     pub(super) fn progress(&mut self) -> bool {
         let Self { nic, tcp, .. } = self;
         nic.as_mut().is_some_and(|nic| nic.progress(tcp))
     }
 
-    pub(super) fn sender(&mut self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<SendEnd> {
-        if let Some(nic) = &mut self.nic {
-            let name = Name { context, from: self.tcp.rank(), channel, lane };
-            return Ok(SendEnd::Roce(nic.sender(&self.tcp, to, name)?));
-        }
-        match (self.kind(to), &self.shared) {
-            (Conduit::SharedMemory, Some(shared)) => {
-                Ok(SendEnd::Shared(shared.sender(context, to, channel, lane)?))
-            }
-            _ => Ok(SendEnd::Tcp(self.tcp.sender(context, to, channel, lane)?)),
-        }
+    /// Opens the sending end of a connection to a rank.
+    pub(super) fn connect(&mut self, to: u32, name: ConnectionName) -> io::Result<SendEnd> {
+        let conduit = self.kind(to);
+        let Self { nic, shared, tcp, .. } = self;
+        Ok(match (nic, shared, conduit) {
+            (Some(nic), ..) => SendEnd::Roce(nic.connect(to, name, Some(tcp))?),
+            (None, Some(shared), Conduit::SharedMemory) => SendEnd::Shared(shared.connect(to, name, None)?),
+            _ => SendEnd::Tcp(tcp.connect(to, name, None)?),
+        })
     }
 
-    pub(super) fn receiver(
-        &mut self,
-        context: u64,
-        from: u32,
-        channel: u16,
-        lane: u8,
-    ) -> io::Result<ReceiveEnd> {
-        if let Some(nic) = &mut self.nic {
-            return Ok(ReceiveEnd::Roce(nic.receiver(from, Name { context, from, channel, lane })?));
-        }
-        match (self.kind(from), &self.shared) {
-            (Conduit::SharedMemory, Some(shared)) => {
-                Ok(ReceiveEnd::Shared(shared.receiver(context, from, channel, lane)?))
-            }
-            _ => {
-                let found = self.tcp.receiver(context, from, channel, lane)?;
-                Ok(found.map_or(ReceiveEnd::Awaited, ReceiveEnd::Tcp))
-            }
-        }
+    /// Opens the receiving end of a connection from the rank in its name.
+    pub(super) fn accept(&mut self, name: ConnectionName) -> io::Result<ReceiveEnd> {
+        let conduit = self.kind(name.from);
+        let Self { nic, shared, tcp, .. } = self;
+        let end = match (nic, shared, conduit) {
+            (Some(nic), ..) => nic.accept(name)?.map(ReceiveEnd::Roce),
+            (None, Some(shared), Conduit::SharedMemory) => shared.accept(name)?.map(ReceiveEnd::Shared),
+            _ => tcp.accept(name)?.map(ReceiveEnd::Tcp),
+        };
+        Ok(end.unwrap_or(ReceiveEnd::Unconnected))
     }
 
-    /// This rank has no more use for what comes to it from a communicator.
+    /// This rank receives nothing more of a communicator.
     pub(super) fn forget(&mut self, context: u64) {
         self.tcp.forget(context);
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = &mut self.shared {
             shared.forget(context);
         }
     }
 
-    /// Says that this rank sleeps, or no longer.
-    pub(super) fn set_sleeping(&self, sleeps: bool) {
+    /// Tells the ranks of this host whether this one blocks, and has to be woken.
+    pub(super) fn set_blocked(&self, is_blocked: bool) {
         if let Some(shared) = &self.shared {
-            shared.set_sleeping(sleeps);
+            shared.set_blocked(is_blocked);
         }
     }
 
-    /// What wakes a rank that sleeps.
-    pub(super) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let nic = self.nic.iter().map(Rdma::watch);
-        self.shared.iter().map(SharedMemory::bell).chain([self.tcp.listener()]).chain(nic)
+    /// What wakes a rank that blocks.
+    pub(super) fn doorbells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let nic = self.nic.iter().map(Transport::doorbell);
+        self.shared.iter().map(Transport::doorbell).chain([self.tcp.doorbell()]).chain(nic)
     }
 }
 
-/// Which start of which machine this is, and which network inside it: containers have their own, and with it their own
-/// loopback and their own unix sockets.
+/// Identifies the boot of the machine and the network namespace: containers have their own, with loopback and unix sockets of
+/// their own.
 ///
-/// A rank that has no descriptor left to ask would take itself for a host of its own.
+/// A rank without a free descriptor could not read them, and would take itself for a host of its own: that is an error.
 fn boot() -> io::Result<String> {
     let known = |found: io::Result<String>| match found {
         Err(error) if !is_exhaustion(&error) => Ok(String::new()),
@@ -673,9 +663,9 @@ fn boot() -> io::Result<String> {
     Ok(format!("{} {network}", boot.trim()))
 }
 
-/// This host's addresses that others may reach, IPv4 first: where both work, it is set up with more care.
+/// This host's addresses that others may reach, IPv4 first: where both work, it is configured with more care.
 fn addresses() -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = machine::interfaces()
+    let mut addresses: Vec<IpAddr> = host::interfaces()
         .into_iter()
         .flatten()
         .flat_map(|interface| interface.addresses)
@@ -686,7 +676,7 @@ fn addresses() -> Vec<IpAddr> {
     addresses
 }
 
-/// Such addresses mean something else on each interface.
+/// Link-local addresses depend on the interface.
 fn is_link_local(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -710,7 +700,7 @@ mod tests {
             addresses: vec!["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4791,
             next_port: 29_500,
-            cores: Cores { usable: 2, mask: vec![3] },
+            cores: UsableCores { usable: 2, mask: vec![3] },
         };
         let bytes = card.write();
         assert_eq!(Card::read(&bytes).unwrap(), card);

@@ -1,9 +1,9 @@
-//! A communicator inside the engine: its machine, the ends of its connections, and the buffers of its calls.
+//! A communicator inside the engine: its rank machine, the ends of its connections, and the buffers of its calls.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,64 +14,64 @@ use railnet_coll::{Call, Connection, Peer, Schedule};
 use railnet_core::{Rank, Span, Time};
 use rustix::event::PollFlags;
 
+use super::batching::Batching;
 use super::conduits::Conduits;
 use super::executor::Synchronous;
-use super::notices::Letter;
-use super::pace::Pace;
+use super::notices::Envelope;
 use super::work::At;
-use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
-use crate::tcp;
+use crate::transport::{Arrival, ConnectionName, ReceiveEnd, SendEnd};
 
-/// After how long without progress ranks are asked for the first time whether they mean the same.
-const FIRST_DOUBT: Span = Span::from_ms(500);
-/// Schedules that are kept for calls that are made again.
+/// How long without progress until ranks are first asked whether their calls match.
+const ASK_AFTER: Span = Span::from_ms(500);
+/// Cached schedules.
 const PLANS: usize = 64;
 
 /// A communicator.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) id: u64,
-    /// The ranks of the world that its ranks are.
+    /// Its ranks, as ranks of the world.
     pub(super) members: Arc<[u32]>,
     pub(super) machine: RankMachine,
-    ends: Vec<End>,
+    ends: Vec<ConnectionEnd>,
     /// Calls under way.
     pub(super) calls: VecDeque<Submitted>,
     /// Calls that are over: the number of the first that is not.
     pub(super) done: u64,
-    /// Whether slices are not all with the system that carries them.
+    /// Whether slices are unsent, or read from a caller's buffer.
     has_unsent: bool,
-    /// After how long without progress it asks whether ranks mean the same.
-    doubts_after: Span,
-    /// Whether it has streams that it sends on, and how calls follow each other there.
-    has_streams: bool,
-    pace: Pace,
-    /// What a rank has lent and could not be read, and why: its end is told of in better words, if there is one.
+    /// How long without progress until ranks are asked again.
+    ask_after: Span,
+    /// Whether it sends on streams, whose kernel may batch small slices, and when it should.
+    can_batch: bool,
+    batching: Batching,
+    /// A zero-copy slice that could not be read, and why. The control channel may report a better reason within the grace
+    /// period.
     unread: Option<(ConnectionId, String)>,
-    /// A rank that could not be reached, since when where the clock was looked at, and why: the same.
+    /// A rank that could not be reached, since when as far as the clock was read, and why. Same grace period.
     unreached: Option<(Rank, Option<Time>, io::Error)>,
-    /// Since when something is expected of a connection that can carry nothing any more, as far as the clock was looked at: the same.
+    /// Since when something is awaited of a closed connection, as far as the clock was read. Same grace period.
     ended: Option<Time>,
-    /// When something last happened at its connections.
+    /// When something last moved on its connections.
     moved: Time,
     spare: Vec<u8>,
-    /// Schedules of calls that may be made again, the latest first.
+    /// Cached schedules, the latest first.
     plans: Vec<Arc<Schedule>>,
-    /// Memory for schedules that need some, kept from call to call.
+    /// Scratch memory of schedules, kept from call to call.
     scratch: Vec<u8>,
 }
 
 /// One end of a connection.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct ConnectionEnd {
     to: Connection,
-    pub(super) way: Way,
-    /// It can carry nothing any more, and why: an error only if something is still expected of it.
-    pub(super) over: Option<String>,
+    pub(super) side: Side,
+    /// Why it is closed, once it is: an error only if something is still awaited of it.
+    pub(super) closed: Option<String>,
 }
 
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Side {
     Send(SendEnd),
     Receive(ReceiveEnd),
 }
@@ -79,28 +79,30 @@ pub(super) enum Way {
 /// A call that was submitted.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// Where the input begins.
+    /// The address of the input.
     pub(crate) input: At,
-    /// Where the output begins.
+    /// The address of the output.
     pub(crate) output: At,
-    /// What keeps the buffers alive, where the caller does not wait.
-    pub(crate) keep: Option<Keep>,
-    /// When the clock was looked at first since it was submitted.
+    /// The owner of the buffers of a call that nobody waits for.
+    pub(crate) keep: Option<KeepAlive>,
+    /// When the clock was first read after it was submitted.
     pub(super) began: Option<Time>,
 }
 
-/// Buffers that the engine holds while a call is under way.
-pub(crate) struct Keep(#[expect(dead_code, reason = "it is held, and not looked at")] Box<dyn Any + Send>);
+/// Owner of the buffers of a call under way.
+pub(crate) struct KeepAlive(
+    #[expect(dead_code, reason = "it is held, and not looked at")] Box<dyn Any + Send>,
+);
 
-impl Keep {
+impl KeepAlive {
     pub(crate) fn new(buffers: impl Any + Send) -> Self {
         Self(Box::new(buffers))
     }
 }
 
-impl std::fmt::Debug for Keep {
+impl std::fmt::Debug for KeepAlive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keep")
+        f.write_str("KeepAlive")
     }
 }
 
@@ -114,9 +116,9 @@ impl Context {
             calls: VecDeque::new(),
             done: 0,
             has_unsent: false,
-            doubts_after: FIRST_DOUBT,
-            has_streams: false,
-            pace: Pace::new(shares_cores),
+            ask_after: ASK_AFTER,
+            can_batch: false,
+            batching: Batching::new(shares_cores),
             unread: None,
             unreached: None,
             ended: None,
@@ -127,39 +129,39 @@ impl Context {
         }
     }
 
-    /// None at all: nothing is done there, and nobody is in it.
-    pub(super) fn vacant() -> Self {
+    /// A free entry: a communicator of one rank, without calls.
+    pub(super) fn unused() -> Self {
         Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1).synchronous(false), false)
     }
 
-    /// Calls that were submitted since the clock was looked at last began about now.
+    /// Calls that were submitted since the clock was last read began about now.
     pub(super) fn note_begin(&mut self, now: Time) {
         for call in self.calls.iter_mut().rev().take_while(|call| call.began.is_none()) {
             call.began = Some(now);
         }
     }
 
-    /// Ends it. What it sent is still on its way, and its machine knows what it did.
+    /// Closes it. What it sent is still delivered; its machine can answer what became of its calls.
     pub(super) fn end(self, conduits: &mut Conduits) -> RankMachine {
-        for End { way, .. } in self.ends {
-            match way {
-                Way::Send(end) => end.retire(conduits.nic()),
-                Way::Receive(end) => end.retire(conduits.nic()),
+        for ConnectionEnd { side, .. } in self.ends {
+            match side {
+                Side::Send(end) => end.retire(conduits.nic()),
+                Side::Receive(end) => end.retire(conduits.nic()),
             }
         }
         self.machine
     }
 
-    /// Submits a call: input and output begin here. Where nobody waits for it, something keeps them alive.
+    /// Submits a call. `keep` owns the buffers of a call that nobody waits for.
     pub(super) fn submit(
         &mut self,
         now: Time,
         schedule: &Arc<Schedule>,
         buffers: (At, At),
-        keep: Option<Keep>,
+        keep: Option<KeepAlive>,
     ) -> Result<OperationId, Arc<Failure>> {
         let operation = self.machine.submit(now, schedule)?;
-        self.pace.is_one_way = schedule.call.collective.is_one_way();
+        self.batching.is_one_way = schedule.call.collective.is_one_way();
         self.enter(
             scratch_of(schedule),
             Submitted { input: buffers.0, output: buffers.1, keep, began: None },
@@ -167,8 +169,7 @@ impl Context {
         Ok(operation)
     }
 
-    /// Submits a call that was made before and that somebody will wait for; nothing if it is new. A small one may be over when
-    /// this returns.
+    /// Submits a blocking call whose schedule is cached; `None` if it is not. A small one may be over when this returns.
     #[inline]
     pub(super) fn submit_known(
         &mut self,
@@ -178,16 +179,16 @@ impl Context {
         conduits: &mut Conduits,
         looks: u32,
     ) -> Option<Result<OperationId, Arc<Failure>>> {
-        // The schedule is used where it lies: to count who holds it takes a tenth of the time of a small call.
+        // The schedule is used in place: an atomic reference count costs a tenth of the time of a small call.
         let found = self.find(call)?;
-        self.pace.is_one_way = call.collective.is_one_way();
+        self.batching.is_one_way = call.collective.is_one_way();
         let is_busy = self.is_busy() || self.unreached.is_some();
         if !is_busy && self.machine.is_single(&self.plans[found], looks > 1) {
             self.calls.push_back(Submitted { input, output, keep: None, began: None });
             let (machine, mut executor) = self.executor(conduits, looks);
             let made = machine.submit_single(now, &mut executor);
             if executor.unpushed.is_some() {
-                executor.pace.comes(Instant::now());
+                executor.batching.call_begins(Instant::now());
                 executor.push(executor.calls.is_empty());
             }
             if let Some(operation) = made {
@@ -204,7 +205,7 @@ impl Context {
         Some(submitted)
     }
 
-    /// A call was submitted that needs so much memory.
+    /// Queues a call that needs so much scratch memory.
     #[inline]
     fn enter(&mut self, scratch: usize, call: Submitted) {
         if self.scratch.len() < scratch {
@@ -213,15 +214,15 @@ impl Context {
         self.calls.push_back(call);
     }
 
-    /// The schedule of a call that was made before.
+    /// The cached schedule of a call.
     pub(super) fn known(&mut self, call: &Call) -> Option<Arc<Schedule>> {
         self.find(call).map(|found| Arc::clone(&self.plans[found]))
     }
 
-    /// Where the schedule of a call is that was made before.
+    /// The index of the cached schedule of a call.
     #[inline]
     fn find(&mut self, call: &Call) -> Option<usize> {
-        // Mostly it is the one that was made last.
+        // Mostly it is the one that was used last.
         if self.plans.first()?.call != *call {
             let found = self.plans.iter().position(|plan| plan.call == *call)?;
             self.plans[..=found].rotate_right(1);
@@ -234,39 +235,44 @@ impl Context {
         self.plans.insert(0, Arc::clone(schedule));
     }
 
-    /// Whether there is something to do for it.
+    /// Whether it has to be polled.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         !self.calls.is_empty() || self.has_unsent
     }
 
-    /// Whether a call is over, and what it sends needs this process no more.
+    /// Whether a call is over, and all that it sent has left this process.
     #[inline]
     pub(super) fn is_done(&self, operation: OperationId) -> bool {
         self.done > operation.0 && !self.has_unsent
     }
 
-    /// Does what the machine asks for. Letters to other ranks go to `post`. Whether anything of its calls was done.
-    pub(super) fn drain(&mut self, now: Time, conduits: &mut Conduits, post: &mut dyn FnMut(Letter)) -> bool {
+    /// Executes the outputs of the machine. Notices to other ranks go to `post`. Whether any work was done.
+    pub(super) fn drain(
+        &mut self,
+        now: Time,
+        conduits: &mut Conduits,
+        post: &mut dyn FnMut(Envelope),
+    ) -> bool {
         let mut moved = false;
         loop {
-            // Without one of its connections nothing more can be done, until it is known why.
+            // A connection could not be opened: nothing more can be done until the reason is known.
             if self.unreached.is_some() && self.machine.failure().is_none() {
                 return moved;
             }
             let Some(output) = self.machine.poll_output() else {
                 moved |= self.proceed(now, conduits);
                 match self.machine.poll_output() {
-                    Some(output) => self.obey(output, conduits, post),
+                    Some(output) => self.execute_output(output, conduits, post),
                     None => return moved,
                 }
                 continue;
             };
-            self.obey(output, conduits, post);
+            self.execute_output(output, conduits, post);
         }
     }
 
-    /// Does what can be done of its calls.
+    /// Executes the work of its calls as far as possible.
     #[inline]
     fn proceed(&mut self, now: Time, conduits: &mut Conduits) -> bool {
         let (machine, mut executor) = self.executor(conduits, 1);
@@ -278,40 +284,40 @@ impl Context {
     /// A call has to wait for something.
     #[inline]
     pub(super) fn begin_wait(&mut self) {
-        if self.has_streams {
-            self.pace.comes(Instant::now());
+        if self.can_batch {
+            self.batching.call_begins(Instant::now());
         }
     }
 
-    /// It is over.
+    /// The wait is over.
     #[inline]
     pub(super) fn end_wait(&mut self) {
-        if self.has_streams {
-            self.pace.leaves(Instant::now());
+        if self.can_batch {
+            self.batching.call_ends(Instant::now());
         }
     }
 
-    /// Has the system send what it holds back.
-    pub(super) fn let_go(&mut self) {
-        if std::mem::take(&mut self.pace.is_holding) {
-            let streams = self.ends.iter_mut().filter_map(|end| match &mut end.way {
-                Way::Send(SendEnd::Tcp(end)) => Some(end),
-                _ => None,
+    /// Has the kernel send the slices it holds.
+    pub(super) fn flush_held(&mut self) {
+        if std::mem::take(&mut self.batching.is_holding) {
+            let held = self.ends.iter_mut().filter_map(|end| match &mut end.side {
+                Side::Send(end) => end.flush_held(),
+                Side::Receive(_) => None,
             });
-            if streams.filter_map(tcp::Sender::let_go).max() == Some(0) {
-                self.pace.is_wrong();
+            if held.max() == Some(0) {
+                self.batching.held_in_vain();
             }
         }
     }
 
-    /// The machine and its executor, for which it is worth polling memory so many times in a row.
+    /// The machine, and the executor of its work. So many polls of shared memory in a row are worth it.
     #[inline(always)]
     fn executor<'a>(
         &'a mut self,
         conduits: &'a mut Conduits,
         polls: u32,
     ) -> (&'a mut RankMachine, Synchronous<'a>) {
-        let Self { ends, calls, done, has_unsent, pace, unread, spare, scratch, machine, .. } = self;
+        let Self { ends, calls, done, has_unsent, batching, unread, spare, scratch, machine, .. } = self;
         let ranks = machine.ranks();
         let unpushed = None;
         let executor = Synchronous {
@@ -319,7 +325,7 @@ impl Context {
             calls,
             done,
             has_unsent,
-            pace,
+            batching,
             unread,
             spare,
             scratch,
@@ -331,14 +337,14 @@ impl Context {
         (machine, executor)
     }
 
-    /// Does what is not work.
+    /// Executes an output that is no work.
     #[cold]
-    fn obey(&mut self, output: Output, conduits: &mut Conduits, post: &mut dyn FnMut(Letter)) {
+    fn execute_output(&mut self, output: Output, conduits: &mut Conduits, post: &mut dyn FnMut(Envelope)) {
         let is_failed = self.machine.failure().is_some();
         match output {
             Output::Expect(_) | Output::Connect { .. } if is_failed => {}
             Output::Expect(expect) => {
-                if let Way::Receive(end) = &mut self.ends[expect.connection.0 as usize].way {
+                if let Side::Receive(end) = &mut self.ends[expect.connection.0 as usize].side {
                     end.expect(expect, conduits.nic());
                 }
             }
@@ -350,21 +356,21 @@ impl Context {
             }
             Output::Notice { to, notice } => {
                 let members = self.members.to_vec();
-                post(Letter { context: self.id, to, from: self.machine.rank(), members, notice: *notice });
+                post(Envelope { context: self.id, to, from: self.machine.rank(), members, notice: *notice });
             }
-            // Nothing of these will be touched again.
+            // Buffers and slots are not touched any more.
             Output::Failed(_) => {
                 self.calls.clear();
-                for End { way, .. } in self.ends.drain(..) {
-                    match way {
-                        Way::Send(end) => end.close(conduits.nic()),
-                        Way::Receive(end) => end.close(conduits.nic()),
+                for ConnectionEnd { side, .. } in self.ends.drain(..) {
+                    match side {
+                        Side::Send(end) => end.close(conduits.nic()),
+                        Side::Receive(end) => end.close(conduits.nic()),
                     }
                 }
-                (self.has_unsent, self.pace.is_holding) = (false, false);
+                (self.has_unsent, self.batching.is_holding) = (false, false);
             }
             Output::Work(_) | Output::Filled(_) | Output::Emptied { .. } | Output::Finished(_) => {
-                unreachable!("its executor is synchronous")
+                unreachable!("the executor is synchronous")
             }
         }
     }
@@ -377,32 +383,35 @@ impl Context {
         conduits: &mut Conduits,
     ) -> io::Result<()> {
         let peer = self.members[rank as usize];
-        let way = match direction {
-            Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
-            Direction::Receive => Way::Receive(conduits.receiver(self.id, peer, to.channel, to.lane)?),
+        let side = match direction {
+            Direction::Send => {
+                let from = self.members[self.machine.rank().0 as usize];
+                Side::Send(conduits.connect(peer, name_of(self.id, from, to))?)
+            }
+            Direction::Receive => Side::Receive(conduits.accept(name_of(self.id, peer, to))?),
         };
-        self.has_streams |= matches!(way, Way::Send(SendEnd::Tcp(_)));
-        self.ends.push(End { to, way, over: None });
+        self.can_batch |= matches!(&side, Side::Send(end) if end.can_batch());
+        self.ends.push(ConnectionEnd { to, side, closed: None });
         Ok(())
     }
 
-    /// Looks at connections: at all of them, or not at streams from which nothing is awaited. To look at such a stream takes a
-    /// system call, and a rank may have many of them. Whether anything happened.
+    /// Polls connections: all of them, or not streams from which nothing is awaited. To poll a stream is a system call, and a
+    /// rank may have many. Whether anything moved.
     pub(super) fn poll(&mut self, now: Time, conduits: &mut Conduits, all: bool) -> bool {
         let Self { ends, machine, id, members, has_unsent, calls, moved: last_moved, .. } = self;
         let mut moved = false;
         *has_unsent = false;
-        for (index, End { to, way, over }) in ends.iter_mut().enumerate() {
-            if over.is_some() {
+        for (index, ConnectionEnd { to, side, closed }) in ends.iter_mut().enumerate() {
+            if closed.is_some() {
                 continue;
             }
             let connection = ConnectionId(index as u32);
-            let is_stream = matches!(way, Way::Receive(ReceiveEnd::Tcp(_) | ReceiveEnd::Awaited));
-            if is_stream && !all && !machine.is_awaited(connection) {
+            let polls_kernel = matches!(side, Side::Receive(end) if end.polls_kernel());
+            if polls_kernel && !all && !machine.is_awaited(connection) {
                 continue;
             }
-            let outcome = match way {
-                Way::Send(end) => end.freed(conduits.nic()).map(|(count, heard)| {
+            let outcome = match side {
+                Side::Send(end) => end.freed(conduits.nic()).map(|(count, heard)| {
                     if let Some(mark) = heard {
                         machine.heard(now, connection, mark);
                     }
@@ -412,10 +421,10 @@ impl Context {
                     moved |= count > 0;
                     *has_unsent |= end.has_unsent();
                 }),
-                Way::Receive(end) => loop {
-                    if matches!(end, ReceiveEnd::Awaited) {
+                Side::Receive(end) => loop {
+                    if !end.is_connected() {
                         let Peer::Rank(rank) = to.peer else { break Ok(()) };
-                        match conduits.receiver(*id, members[rank as usize], to.channel, to.lane) {
+                        match conduits.accept(name_of(*id, members[rank as usize], *to)) {
                             Ok(found) => *end = found,
                             Err(error) => break Err(error),
                         }
@@ -432,7 +441,7 @@ impl Context {
                         }
                         Ok(Arrival::Nothing) => break Ok(()),
                         Ok(Arrival::End) => {
-                            *over = Some("it was closed at the other end".to_owned());
+                            *closed = Some("it was closed at the other end".to_owned());
                             break Ok(());
                         }
                         Err(error) => break Err(error),
@@ -440,7 +449,7 @@ impl Context {
                 },
             };
             if let Err(error) = outcome {
-                *over = Some(error.to_string());
+                *closed = Some(error.to_string());
             }
         }
         if moved || !calls.is_empty() || !*has_unsent {
@@ -449,21 +458,21 @@ impl Context {
         moved
     }
 
-    /// Nothing has moved for a while: the others are asked whether they mean the same calls. Ranks may well wait for each other, so it
-    /// is asked half as often each time.
-    pub(super) fn doubt(&mut self, now: Time) {
-        if now.since(self.machine.last_progress()) > self.doubts_after {
-            self.doubts_after = self.doubts_after * 2;
+    /// No progress for a while: asks the other ranks whether their calls match. Ranks may well wait for each other, so that the
+    /// interval doubles each time.
+    pub(super) fn ask_if_calls_match(&mut self, now: Time) {
+        if now.since(self.machine.last_progress()) > self.ask_after {
+            self.ask_after = self.ask_after * 2;
             self.machine.doubt(now);
         }
     }
 
-    /// All calls are over for this rank, but what they sent was not taken for so long: somebody has to be told of it.
+    /// A timeout after all calls are over for this rank: what they sent was not received.
     pub(super) fn check_unsent(&mut self, now: Time, limit: Span) {
         if !self.calls.is_empty() || !self.has_unsent || now.since(self.moved) <= limit {
             return;
         }
-        let is_full = |end: &End| matches!(&end.way, Way::Send(end) if end.has_unsent());
+        let is_full = |end: &ConnectionEnd| matches!(&end.side, Side::Send(end) if end.has_unsent());
         if let Some(index) = self.ends.iter().position(is_full) {
             let seconds = limit.as_ps() as f64 / 1e12;
             let reason = format!("the other end has not taken what was sent to it for {seconds:.1} s");
@@ -471,37 +480,37 @@ impl Context {
         }
     }
 
-    /// Whether it waits to hear why it could not reach a rank.
+    /// Whether it waits for the reason why it could not reach a rank.
     pub(super) fn cannot_reach(&self, rank: Rank) -> bool {
         self.unreached.as_ref().is_some_and(|(unreached, ..)| *unreached == rank)
     }
 
-    /// A rank could not be reached, and nobody has said for so long that it is lost: whatever it is, it is the end.
-    pub(super) fn check_reach(&mut self, now: Time, patience: Span) {
+    /// A timeout after a rank could not be reached and was not reported as lost: the error is final.
+    pub(super) fn check_reach(&mut self, now: Time, grace: Span) {
         let Some((rank, since, error)) = &mut self.unreached else { return };
-        if now.since(*since.get_or_insert(now)) > patience {
+        if now.since(*since.get_or_insert(now)) > grace {
             self.machine.cannot_connect(is_of_peer(error).then_some(*rank), error.to_string());
         }
     }
 
-    /// Whether something is expected of a connection that can carry nothing any more, and nobody has said for so long why.
-    pub(super) fn check_ends(&mut self, now: Time, patience: Span) {
+    /// A timeout after a connection was closed of which something is awaited, and no reason was reported.
+    pub(super) fn check_ends(&mut self, now: Time, grace: Span) {
         let Some((connection, reason)) = self.ended() else {
             self.ended = None;
             return;
         };
-        if now.since(*self.ended.get_or_insert(now)) > patience {
+        if now.since(*self.ended.get_or_insert(now)) > grace {
             self.machine.broken(connection, reason);
         }
     }
 
-    /// The connection of which something is expected that it cannot carry any more, and why.
+    /// The closed connection of which something is awaited, and why it was closed.
     fn ended(&self) -> Option<(ConnectionId, String)> {
-        if self.unread.is_some() || self.ends.iter().all(|end| end.over.is_none()) {
+        if self.unread.is_some() || self.ends.iter().all(|end| end.closed.is_none()) {
             return self.unread.clone();
         }
         let waits = self.machine.waiting_for();
-        let is_awaited = |end: &End| {
+        let is_awaited = |end: &ConnectionEnd| {
             let is_it = |wait: &Wait| match wait.what {
                 WaitingFor::Data(peer, channel) | WaitingFor::Room(peer, channel) => {
                     (peer, channel) == (end.to.peer, end.to.channel)
@@ -511,24 +520,28 @@ impl Context {
             waits.iter().any(is_it)
         };
         let mut ended =
-            (0..).zip(&self.ends).filter_map(|(index, end)| Some((index, end, end.over.as_ref()?)));
+            (0..).zip(&self.ends).filter_map(|(index, end)| Some((index, end, end.closed.as_ref()?)));
         let found = ended.find(|(_, end, _)| is_awaited(end));
         found.map(|(index, _, reason)| (ConnectionId(index), reason.clone()))
     }
 
-    /// The streams that may bring it on, and what it waits for there.
+    /// The streams that it waits for, and for which event.
     pub(super) fn streams(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        self.ends.iter().filter(|end| end.over.is_none()).filter_map(|end| match &end.way {
-            Way::Send(SendEnd::Tcp(stream)) if stream.is_waiting() => Some((stream.as_fd(), PollFlags::OUT)),
-            Way::Receive(ReceiveEnd::Tcp(stream)) => Some((stream.as_fd(), PollFlags::IN)),
-            _ => None,
+        self.ends.iter().filter(|end| end.closed.is_none()).filter_map(|end| match &end.side {
+            Side::Send(end) => Some((end.writable_fd()?, PollFlags::OUT)),
+            Side::Receive(end) => Some((end.readable_fd()?, PollFlags::IN)),
         })
     }
 
-    /// The rank of this communicator that a rank of the world is.
+    /// The rank of this communicator that a rank of the world has.
     pub(super) fn rank_of(&self, world: u32) -> Option<Rank> {
         self.members.iter().position(|member| *member == world).map(|rank| Rank(rank as u32))
     }
+}
+
+/// The name of a connection of a communicator, by the rank of the world that sends.
+const fn name_of(context: u64, from: u32, to: Connection) -> ConnectionName {
+    ConnectionName { context, from, channel: to.channel, lane: to.lane }
 }
 
 /// Bytes of scratch memory that a schedule needs.
@@ -537,7 +550,7 @@ fn scratch_of(schedule: &Schedule) -> usize {
     schedule.call.dtype.bytes(schedule.scratch).0 as usize
 }
 
-/// Whether an error says something of the other end, and not of this process or its system.
+/// Whether an error is due to the peer, and not to this process or its kernel.
 fn is_of_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
@@ -572,24 +585,24 @@ mod tests {
         context.machine.submit(now, &schedule).unwrap();
         while let Some(output) = context.machine.poll_output() {
             if let Output::Connect { to, .. } = output {
-                let over = Some("it was closed at the other end".to_owned());
-                context.ends.push(End { to, way: Way::Receive(ReceiveEnd::Awaited), over });
+                let closed = Some("it was closed at the other end".to_owned());
+                context.ends.push(ConnectionEnd { to, side: Side::Receive(ReceiveEnd::Unconnected), closed });
             }
         }
         context
     }
 
-    /// The others may have given up because of a third rank, and say so a moment after they have closed their connections.
+    /// The others may have given up because of a third rank, and report that a moment after they have closed their connections.
     #[test]
     fn a_connection_that_is_over_waits_for_the_reason_from_when_that_is_seen() {
-        let patience = Span::from_ps(1000);
+        let grace = Span::from_ps(1000);
         let mut context = forsaken(Time::ZERO);
-        // However long the call has stood still by then.
+        // Even if the call has made no progress for long by then.
         let seen = Time::from_ps(1_000_000);
-        context.check_ends(seen, patience);
-        context.check_ends(seen + patience, patience);
+        context.check_ends(seen, grace);
+        context.check_ends(seen + grace, grace);
         assert!(context.machine.failure().is_none());
-        context.check_ends(seen + patience + Span::from_ps(1), patience);
+        context.check_ends(seen + grace + Span::from_ps(1), grace);
         let failure = context.machine.failure().unwrap();
         assert!(matches!(**failure, Failure::Broken { .. }), "{failure}");
     }

@@ -9,21 +9,21 @@ use railnet_coll::machine::{
 };
 use railnet_core::Bytes;
 
+use super::batching::Batching;
 use super::conduits::Conduits;
-use super::context::{End, Submitted, Way};
-use super::lending;
-use super::pace::Pace;
+use super::context::{ConnectionEnd, Side, Submitted};
 use super::work::{self, At, Spot};
-use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
-use crate::tcp;
+use super::zero_copy;
+use crate::transport::limits::ZERO_COPY_MIN;
+use crate::transport::{Arrival, PostedBuffer, StableSource, ZeroCopy};
 
 /// The parts of a communicator that work touches.
 pub(super) struct Synchronous<'a> {
-    pub(super) ends: &'a mut [End],
+    pub(super) ends: &'a mut [ConnectionEnd],
     pub(super) calls: &'a mut VecDeque<Submitted>,
     pub(super) done: &'a mut u64,
     pub(super) has_unsent: &'a mut bool,
-    pub(super) pace: &'a mut Pace,
+    pub(super) batching: &'a mut Batching,
     pub(super) unread: &'a mut Option<(ConnectionId, String)>,
     pub(super) spare: &'a mut Vec<u8>,
     pub(super) scratch: &'a mut Vec<u8>,
@@ -40,10 +40,10 @@ impl Synchronous<'_> {
     #[inline]
     pub(super) fn push(&mut self, is_over: bool) {
         let Some(connection) = self.unpushed.take() else { return };
-        if let End { way: Way::Send(SendEnd::Tcp(end)), .. } = &mut self.ends[connection.0 as usize] {
-            end.push(is_over && self.pace.is_stream());
-            *self.has_unsent |= end.is_waiting();
-            self.pace.is_holding |= end.is_holding();
+        if let ConnectionEnd { side: Side::Send(end), .. } = &mut self.ends[connection.0 as usize] {
+            end.push(is_over && self.batching.is_burst());
+            *self.has_unsent |= end.has_unsent();
+            self.batching.is_holding |= end.is_holding();
         }
     }
 }
@@ -53,36 +53,29 @@ impl Executor for Synchronous<'_> {
     #[inline(always)]
     fn poll(&mut self, connection: ConnectionId) -> Polled {
         self.push(false);
-        let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
+        let ConnectionEnd { side, closed: closed @ None, .. } = &mut self.ends[connection.0 as usize] else {
             return Polled::Nothing;
         };
-        match way {
-            Way::Receive(ReceiveEnd::Shared(end)) => end.arrived().map_or(Polled::Nothing, Polled::Arrived),
-            Way::Send(SendEnd::Shared(end)) => match end.freed() {
-                0 => Polled::Nothing,
-                count => Polled::Freed(count),
-            },
-            // Streams with large slices are polled elsewhere, one after the other: between them others are sent.
-            Way::Receive(ReceiveEnd::Tcp(end)) if end.is_of_small() => match end.arrived() {
+        match side {
+            Side::Receive(end) => match end.arrived_inline() {
                 Ok(Arrival::Slice(mark)) => Polled::Arrived(mark),
                 Ok(_) => Polled::Nothing,
                 Err(error) => {
-                    *over = Some(error.to_string());
+                    *closed = Some(error.to_string());
                     Polled::Nothing
                 }
             },
-            Way::Send(SendEnd::Tcp(end)) => match end.gone() {
+            Side::Send(end) => match end.freed_inline() {
                 0 => Polled::Nothing,
                 count => Polled::Freed(count),
             },
-            _ => Polled::Nothing,
         }
     }
 
     #[inline]
     fn polls(&self, connection: ConnectionId) -> u32 {
-        match &self.ends[connection.0 as usize].way {
-            Way::Receive(ReceiveEnd::Shared(_)) => self.polls,
+        match &self.ends[connection.0 as usize].side {
+            Side::Receive(end) if end.is_shared() => self.polls,
             _ => 1,
         }
     }
@@ -91,14 +84,17 @@ impl Executor for Synchronous<'_> {
     #[inline]
     fn post_receive(&mut self, connection: ConnectionId, buffer: ReceiveBuffer) {
         let length = buffer.length.0 as usize;
-        let Way::Receive(ReceiveEnd::Tcp(end)) = &mut self.ends[connection.0 as usize].way else { return };
+        let Side::Receive(end) = &mut self.ends[connection.0 as usize].side else { return };
+        if !end.takes_posted() {
+            return;
+        }
         // One way only, what is read ahead into slots makes more room for the sender.
-        if length >= lending::LEAST && !buffer.collective.is_one_way() {
+        if length >= ZERO_COPY_MIN && !buffer.collective.is_one_way() {
             let submitted = &self.calls[(buffer.operation.0 - *self.done) as usize];
             let at = submitted.output.0.wrapping_add(buffer.offset.0 as usize);
             // SAFETY: it is part of the output of a call under way, in which nothing else is done with it until this slice
             // was taken; a call that fails is over when its ends are gone.
-            end.land(unsafe { tcp::Landing::new(at, length) });
+            end.post(unsafe { PostedBuffer::new(at, length) });
         }
     }
 
@@ -114,23 +110,21 @@ impl Executor for Synchronous<'_> {
         let length = copy.length.0 as usize;
         let (from, sends) = match (copy.from, connections) {
             (Some(place), sends) => (at(place), sends),
-            (None, [first, sends @ ..]) => match &mut self.ends[first.0 as usize].way {
-                Way::Receive(ReceiveEnd::Shared(end)) => (At(end.data(length)), sends),
+            (None, [first, sends @ ..]) => match &mut self.ends[first.0 as usize].side {
+                Side::Receive(end) if end.is_shared() => (At(end.data(0, length)), sends),
                 _ => return false,
             },
             (None, []) => return false,
         };
-        let is_shared = |connection: &ConnectionId| {
-            matches!(self.ends[connection.0 as usize].way, Way::Send(SendEnd::Shared(_)))
-        };
+        let is_shared = |connection: &ConnectionId| matches!(&self.ends[connection.0 as usize].side, Side::Send(end) if end.is_shared());
         if !sends.iter().all(is_shared) {
             return false;
         }
         for connection in sends {
-            if let Way::Send(SendEnd::Shared(end)) = &mut self.ends[connection.0 as usize].way {
+            if let Side::Send(end) = &mut self.ends[connection.0 as usize].side {
                 // SAFETY: the slice that is sent and its place are so many bytes that nobody else uses now, as in `execute`.
-                unsafe { from.copy_to(At(end.data(length)), length) };
-                end.publish(length, mark);
+                unsafe { from.copy_to(At(end.data(0, length)), length) };
+                end.publish_inline(length, mark);
             }
         }
         if let Some(place) = copy.into {
@@ -138,9 +132,9 @@ impl Executor for Synchronous<'_> {
             unsafe { from.copy_to(at(place), length) };
         }
         if copy.from.is_none()
-            && let Way::Receive(ReceiveEnd::Shared(end)) = &mut self.ends[connections[0].0 as usize].way
+            && let Side::Receive(end) = &mut self.ends[connections[0].0 as usize].side
         {
-            end.release();
+            end.release(None);
         }
         true
     }
@@ -155,7 +149,7 @@ impl Executor for Synchronous<'_> {
         let call = &schedule.call;
         let scratch = At(scratch.as_mut_ptr());
         // SAFETY: as below.
-        match unsafe { lending::execute(work, schedule, ranks, submitted, ends, spare, scratch) } {
+        match unsafe { zero_copy::execute(work, schedule, ranks, submitted, ends, spare, scratch) } {
             Ok(true) => return Execution::Done,
             Ok(false) => {}
             Err((connection, error)) => {
@@ -163,7 +157,7 @@ impl Executor for Synchronous<'_> {
                 return Execution::Pending;
             }
         }
-        let result = lending::result(work, schedule, submitted);
+        let result = zero_copy::result(work, schedule, submitted);
         let Submitted { input, output, .. } = submitted;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
@@ -175,17 +169,20 @@ impl Executor for Synchronous<'_> {
             Place::Buffer(Buffer::Input, first) => own(*input, first, false),
             Place::Buffer(Buffer::Output, first) => own(*output, first, work::is_large(call, ranks, length)),
             Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
-            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
-                Way::Send(SendEnd::Tcp(end)) if let Some(at) = result => {
-                    // SAFETY: as in `lending::execute`.
-                    end.lend(slot, unsafe { tcp::Lent::new(at.0) });
+            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].side {
+                Side::Send(end)
+                    if let Some(at) = result
+                        && end.zero_copy() == ZeroCopy::ByKernel =>
+                {
+                    // SAFETY: as in `zero_copy::execute`.
+                    end.send_from(slot, unsafe { StableSource::new(at.0) }, length);
                     Spot { at, is_streamed: false }
                 }
-                Way::Send(end) => {
-                    let is_streamed = matches!(end, SendEnd::Shared(end) if end.is_far());
+                Side::Send(end) => {
+                    let is_streamed = end.is_streamed();
                     Spot { at: At(end.data(slot, length)), is_streamed }
                 }
-                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
+                Side::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
             },
         };
         // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
@@ -202,7 +199,7 @@ impl Executor for Synchronous<'_> {
         if self.unpushed.is_some_and(|connection| connection != filled.connection) {
             self.push(true);
         }
-        if let End { way: Way::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
+        if let ConnectionEnd { side: Side::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
             if end.publish(filled, self.conduits.nic()) {
                 self.unpushed = Some(filled.connection);
             } else {
@@ -213,7 +210,7 @@ impl Executor for Synchronous<'_> {
 
     #[inline(always)]
     fn emptied(&mut self, emptied: &Handed<'_>) {
-        if let End { way: Way::Receive(end), .. } = &mut self.ends[emptied.connection.0 as usize] {
+        if let ConnectionEnd { side: Side::Receive(end), .. } = &mut self.ends[emptied.connection.0 as usize] {
             end.release(self.conduits.nic());
         }
     }

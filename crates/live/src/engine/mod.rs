@@ -1,19 +1,19 @@
-//! The engine of a process: machines of communicators, conduits, and the loop that joins them.
+//! The engine of a process: rank machines of communicators, transports, and the loop that drives them.
 //!
-//! A thread that waits for a call drives everything; nothing happens behind the back of a process that is not waiting,
-//! unless calls were started and not waited for. Then a thread of the engine's own takes over.
+//! A thread that waits for a call drives everything; nothing runs behind a process that is not waiting, unless calls were
+//! started and not waited for. Then the progress thread takes over.
 
+mod backoff;
+mod batching;
 mod conduits;
 mod context;
 mod cores;
 mod executor;
-mod idle;
-mod lending;
 mod notices;
-mod pace;
 mod status;
-mod stream;
+mod streaming;
 mod work;
+mod zero_copy;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,58 +27,58 @@ use railnet_coll::{Call, Schedule};
 use railnet_core::{Rank, Span, Time};
 use rustix::event::{PollFd, PollFlags};
 
+pub(crate) use backoff::{BLOCK_MAX, Backoff, Step};
 pub use conduits::ReachError;
 pub(crate) use conduits::{Card, Conduits, ListenAt, Prepared};
 use context::Context;
-pub(crate) use context::Keep;
-pub(crate) use idle::{Idle, Next, SLEEP};
-pub(crate) use notices::Letter;
+pub(crate) use context::KeepAlive;
+pub(crate) use notices::Envelope;
 pub(crate) use status::bare as bare_status;
 pub(crate) use work::At;
 
 use crate::Control;
-use crate::control::{Notice as News, NoticeKind};
+use crate::control::{Notice as Notification, NoticeKind};
 use crate::rdma::Rdma;
 use crate::socket;
-use crate::status::Desk;
+use crate::status::StatusBoard;
 
-/// A rank that does not look at its clock for so long was stopped, or had no core: the others are not late for that.
-const STALL: Duration = Duration::from_millis(250);
-/// How long ranks that were asked may take to answer. Their control threads answer while they compute.
-const ANSWERS: Duration = Duration::from_secs(2);
-/// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies, or gives up what it was
-/// part of, is reported on the control channel, with its reason. That report may come later than the end of its connections: on a
-/// host with ten times as many threads as cores, by more than half a second.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// A rank that does not read its clock for so long was stopped or descheduled: the others are not late for that.
+const DESCHEDULED: Duration = Duration::from_millis(250);
+/// The timeout of answers from other ranks. Their control threads answer while they compute.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The grace period after a rank has left or a connection broke. A rank that dies, or gives up, is reported on the control
+/// channel with the reason. That report may come later than the end of its connections: on a host with ten times as many
+/// threads as cores, by more than half a second.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The longest limit: picoseconds of 64 bits hold 213 days, and limits are added to times.
-const LIMIT_MAX: Duration = Duration::from_hours(24 * 100);
-/// How often the NIC is looked after before others have the engine.
-const ATTENTION: usize = 16;
-/// How long a rank that leaves listens to those that may not know that it has all they sent: several times as long as
-/// they wait before they ask.
-const QUIET: Duration = Duration::from_millis(20);
+/// The longest timeout: picoseconds of 64 bits hold 213 days, and timeouts are added to times.
+const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 100);
+/// Polls of the NIC before other threads get the engine.
+const NIC_POLLS_MAX: usize = 16;
+/// How long a rank that leaves answers peers that may have missed an acknowledgement: several times as long as they wait before
+/// they ask.
+const LINGER: Duration = Duration::from_millis(20);
 
-/// Communicators that are over, and are remembered: others may be behind, and ask what became of a call.
+/// Closed communicators that are remembered: ranks that are behind may ask what became of a call.
 const REMEMBERED: usize = 64;
 
-/// Which communicator of this engine.
+/// A communicator of this engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ContextId(usize);
 
-/// How long a thread may drive the engine for a call that it waits for.
+/// When a thread stops driving the engine for a call that it waits for.
 #[derive(Debug)]
-pub(crate) struct Until<'a> {
+pub(crate) struct WaitLimit<'a> {
     /// Threads that want the engine.
     wanted: &'a AtomicUsize,
     limit: Duration,
-    /// When the clock was read first: most calls are over before that.
+    /// When the clock was first read: most calls are over before that.
     since: Cell<Option<Instant>>,
-    /// Whether the thread has waited for the call before: it goes on yielding, or blocking, where it was.
+    /// Whether the thread has waited for the call before: the backoff continues where it was.
     resumes: bool,
 }
 
-impl<'a> Until<'a> {
+impl<'a> WaitLimit<'a> {
     /// Until another thread wants the engine, or so much time has passed.
     pub(crate) const fn new(wanted: &'a AtomicUsize, limit: Duration, resumes: bool) -> Self {
         Self { wanted, limit, since: Cell::new(None), resumes }
@@ -104,39 +104,39 @@ pub(crate) struct Engine {
     conduits: Conduits,
     contexts: Vec<Context>,
     names: BTreeMap<u64, ContextId>,
-    /// Those that nobody here has a use for any more, but for calls that are still under way.
+    /// Communicators that were dropped, and whose calls may still be under way.
     closing: Vec<ContextId>,
-    /// Their places, once they are over.
-    vacant: Vec<ContextId>,
-    /// Those that were over last, by their names.
+    /// Free entries of `contexts`.
+    unused: Vec<ContextId>,
+    /// Communicators that were closed last, by their names.
     closed: VecDeque<(u64, RankMachine)>,
-    /// How long nothing may move.
+    /// The timeout of a call without progress.
     limit: Duration,
     /// Whether ranks of this host share cores.
     shares_cores: bool,
-    idle: Idle,
+    backoff: Backoff,
     start: Instant,
     now: Time,
-    /// Whether calls were submitted since the clock was asked.
+    /// Whether calls were submitted since the clock was read.
     is_clock_old: bool,
-    /// Ranks that have left, and when that was heard.
+    /// Ranks that have left, and when that was reported.
     left: Vec<(u32, Time)>,
     /// Calls that threads of the program wait for.
     awaited: Vec<(ContextId, OperationId)>,
     /// Ranks that are lost, and why.
     lost: Vec<(u32, String)>,
-    /// Verdicts and announced sends of communicators that were not made here yet, and who sent them.
+    /// Notices for communicators that do not exist here yet, and who sent them.
     early: Vec<(u64, Rank, Notice)>,
     job: String,
-    desk: Arc<Desk>,
+    status_board: Arc<StatusBoard>,
 }
 
 impl Engine {
-    /// Of a rank that has met the others.
+    /// Of a rank whose transports are ready.
     pub(crate) fn new(job: String, control: Arc<Control>, conduits: Conduits, limit: Duration) -> Self {
-        let (ranks, cores) = conduits.crowd_here();
+        let (ranks, cores) = conduits.ranks_and_cores_here();
         let shares_cores = ranks > cores;
-        let idle = Idle::new(shares_cores, conduits.home());
+        let backoff = Backoff::new(shares_cores, conduits.preferred_cpu());
         Self {
             shares_cores,
             control,
@@ -144,10 +144,10 @@ impl Engine {
             contexts: Vec::new(),
             names: BTreeMap::new(),
             closing: Vec::new(),
-            vacant: Vec::new(),
+            unused: Vec::new(),
             closed: VecDeque::new(),
             limit,
-            idle,
+            backoff,
             start: Instant::now(),
             now: Time::ZERO,
             is_clock_old: false,
@@ -156,7 +156,7 @@ impl Engine {
             early: Vec::new(),
             awaited: Vec::new(),
             job,
-            desk: Arc::default(),
+            status_board: Arc::default(),
         }
     }
 
@@ -172,28 +172,28 @@ impl Engine {
         &mut self.conduits
     }
 
-    /// How to wait for something, from the beginning on.
-    pub(crate) fn patience(&self) -> Idle {
-        self.idle.fresh()
+    /// A backoff for a new wait.
+    pub(crate) fn backoff(&self) -> Backoff {
+        self.backoff.fresh()
     }
 
-    /// Why nothing of a communicator works any more.
+    /// Why calls of a communicator fail, once they do.
     pub(crate) fn failure(&self, id: ContextId) -> Option<Arc<Failure>> {
         self.contexts[id.0].machine.failure().map(Arc::clone)
     }
 
     /// Ranks of the world that are lost, and those that have left.
     pub(crate) fn gone(&mut self) -> Vec<u32> {
-        self.hear();
+        self.poll_notices();
         let lost = self.lost.iter().map(|(rank, _)| *rank);
         lost.chain(self.left.iter().map(|(rank, _)| *rank)).collect()
     }
 
-    fn look_at_clock(&mut self) {
+    fn read_clock(&mut self) {
         let now = Time::from_ps(self.start.elapsed().as_nanos() as u64 * 1000);
         let gap = now.since(self.now);
         self.now = now;
-        if gap > span(STALL) {
+        if gap > span(DESCHEDULED) {
             self.contexts.iter_mut().for_each(|context| context.machine.excuse(gap));
         }
         if std::mem::take(&mut self.is_clock_old) {
@@ -204,12 +204,12 @@ impl Engine {
                 }
             }
         }
-        if self.desk.is_wanted() {
-            self.desk.leave(self.status());
+        if self.status_board.is_wanted() {
+            self.status_board.leave(self.status());
         }
     }
 
-    /// The communicator of this name, made if it is new. `members` are ranks of the world.
+    /// Finds or creates the communicator of this name. `members` are ranks of the world.
     pub(crate) fn context(&mut self, name: u64, rank: Rank, members: &Arc<[u32]>) -> ContextId {
         if let Some(known) = self.names.get(&name) {
             return *known;
@@ -231,7 +231,7 @@ impl Engine {
             context.machine.notice(self.now, from, notice);
         }
         self.end_closed();
-        let id = match self.vacant.pop() {
+        let id = match self.unused.pop() {
             Some(id) => {
                 self.contexts[id.0] = context;
                 id
@@ -245,14 +245,13 @@ impl Engine {
         id
     }
 
-    /// Nobody here will use a communicator any more. Calls that are under way go on.
+    /// A communicator was dropped. Its calls under way go on.
     pub(crate) fn close(&mut self, id: ContextId) {
         self.closing.push(id);
         self.end_closed();
     }
 
-    /// Ends what nobody uses any more, as far as nothing of it is under way: its connections are gone, and what they took
-    /// is free.
+    /// Closes the connections of dropped communicators without calls under way, and frees what they had.
     fn end_closed(&mut self) {
         for id in std::mem::take(&mut self.closing) {
             if self.contexts[id.0].is_busy() {
@@ -261,17 +260,17 @@ impl Engine {
             }
             self.contexts[id.0].machine.announce_sends(self.now);
             self.drain(id.0);
-            let context = std::mem::replace(&mut self.contexts[id.0], Context::vacant());
+            let context = std::mem::replace(&mut self.contexts[id.0], Context::unused());
             let name = context.id;
             self.closed.truncate(REMEMBERED - 1);
             self.closed.push_front((name, context.end(&mut self.conduits)));
             self.conduits.forget(name);
             self.names.remove(&name);
-            self.vacant.push(id);
+            self.unused.push(id);
         }
     }
 
-    /// Asks the other rank of a pair whether it has entered the next call, unless it has said so: then it is true.
+    /// Whether the other rank of a pair has entered the next call; asks it if that is unknown.
     pub(crate) fn probe(&mut self, id: ContextId) -> Result<bool, Arc<Failure>> {
         let machine = &mut self.contexts[id.0].machine;
         if let Some(failure) = machine.failure() {
@@ -285,32 +284,31 @@ impl Engine {
         Ok(false)
     }
 
-    /// Sets how long a call of a communicator may stand still, and gives what it was before.
+    /// Sets the timeout of a communicator's calls, and returns the previous one.
     pub(crate) fn set_limit(&mut self, id: ContextId, limit: Duration) -> Duration {
         let before = self.contexts[id.0].machine.set_limit(span(limit));
         Duration::from_nanos(before.as_ps() / 1000)
     }
 
-    /// The number that the next call will have.
+    /// The number of the next call.
     pub(crate) fn next_operation(&self, id: ContextId) -> OperationId {
         self.contexts[id.0].machine.next_operation()
     }
 
-    /// Submits a call: input and output begin here. Where nobody waits for it, something keeps them alive.
+    /// Submits a call. `keep` owns the buffers of a call that nobody waits for.
     pub(crate) fn submit(
         &mut self,
         id: ContextId,
         schedule: &Arc<Schedule>,
         buffers: (At, At),
-        keep: Option<Keep>,
+        keep: Option<KeepAlive>,
     ) -> Result<OperationId, Arc<Failure>> {
-        // Most calls are over before it matters when they began: the clock is asked when one is not.
+        // Most calls are over before their beginning matters: the clock is read when one is not.
         self.is_clock_old = true;
         self.contexts[id.0].submit(self.now, schedule, buffers, keep)
     }
 
-    /// Submits a call that was made before and that somebody will wait for; nothing if it is new. A small one may be over when
-    /// this returns.
+    /// Submits a blocking call whose schedule is cached; `None` if it is not. A small one may be over when this returns.
     #[inline]
     pub(crate) fn submit_known(
         &mut self,
@@ -319,21 +317,21 @@ impl Engine {
         buffers: (At, At),
     ) -> Option<Result<OperationId, Arc<Failure>>> {
         self.is_clock_old = true;
-        let Self { contexts, conduits, now, idle, .. } = self;
-        contexts[id.0].submit_known(*now, call, buffers, conduits, idle.looks_at_once())
+        let Self { contexts, conduits, now, backoff, .. } = self;
+        contexts[id.0].submit_known(*now, call, buffers, conduits, backoff.spins_inline())
     }
 
-    /// The schedule of a call that was made before.
+    /// The cached schedule of a call.
     pub(crate) fn known(&mut self, id: ContextId, call: &Call) -> Option<Arc<Schedule>> {
         self.contexts[id.0].known(call)
     }
 
-    /// Keeps the schedule of a call.
+    /// Caches the schedule of a call.
     pub(crate) fn keep(&mut self, id: ContextId, schedule: &Arc<Schedule>) {
         self.contexts[id.0].keep(schedule);
     }
 
-    /// Whether a call is over; an error once nothing of its communicator works any more.
+    /// Whether a call is over; an error if its communicator has failed.
     pub(crate) fn is_done(&self, id: ContextId, operation: OperationId) -> Result<bool, Arc<Failure>> {
         let context = &self.contexts[id.0];
         if context.is_done(operation) {
@@ -342,17 +340,16 @@ impl Engine {
         context.machine.failure().map_or(Ok(false), |failure| Err(Arc::clone(failure)))
     }
 
-    /// Drives everything until a call is over, or until another thread wants the engine or the deadline has passed: then it is
-    /// `None`.
+    /// Drives the engine until a call is over. `None` if another thread wants the engine or the time has passed first.
     #[inline]
     pub(crate) fn wait(
         &mut self,
         id: ContextId,
         operation: OperationId,
-        until: &Until<'_>,
+        until: &WaitLimit<'_>,
     ) -> Option<Result<(), Arc<Failure>>> {
-        // Small calls mostly find all that they need, and need no other call to be driven for them.
-        if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
+        // The fast path: small calls mostly find all data there, and need no other call to be driven.
+        if self.contexts[id.0].is_done(operation) && self.is_only_busy(id) {
             if !self.awaited.is_empty() {
                 self.awaited.retain(|awaited| *awaited != (id, operation));
             }
@@ -361,12 +358,12 @@ impl Engine {
         self.wait_long(id, operation, until)
     }
 
-    /// Remembers what is waited for until that is over, also while another thread has the engine.
+    /// The call counts as awaited until it is over, also while another thread has the engine.
     fn wait_long(
         &mut self,
         id: ContextId,
         operation: OperationId,
-        until: &Until<'_>,
+        until: &WaitLimit<'_>,
     ) -> Option<Result<(), Arc<Failure>>> {
         if !self.awaited.contains(&(id, operation)) {
             self.awaited.push((id, operation));
@@ -382,20 +379,20 @@ impl Engine {
         &mut self,
         id: ContextId,
         operation: OperationId,
-        until: &Until<'_>,
+        until: &WaitLimit<'_>,
     ) -> Option<Result<(), Arc<Failure>>> {
         if !self.contexts[id.0].is_done(operation) {
             self.contexts[id.0].begin_wait();
             self.drain(id.0);
-            if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
+            if self.contexts[id.0].is_done(operation) && self.is_only_busy(id) {
                 return Some(Ok(()));
             }
         }
         if !until.resumes {
-            self.idle.reset();
+            self.backoff.reset();
         }
         loop {
-            let moved = self.turn(self.idle.is_long());
+            let moved = self.poll(self.backoff.is_sweep_due());
             match self.is_done(id, operation) {
                 Ok(true) => {
                     self.contexts[id.0].end_wait();
@@ -412,25 +409,26 @@ impl Engine {
                 return None;
             }
             if moved {
-                self.idle.reset();
+                self.backoff.reset();
             } else if self.pause() && until.has_passed() {
                 return None;
             }
         }
     }
 
-    /// Whether there is nothing to do but for one communicator.
+    /// Whether only this communicator has anything to do.
     #[inline]
-    fn has_leisure(&self, id: ContextId) -> bool {
+    fn is_only_busy(&self, id: ContextId) -> bool {
         let others = || self.contexts.iter().enumerate().filter(|(index, _)| *index != id.0);
         !self.control.has_notice()
             && self.conduits.nic_ref().is_none()
             && (self.contexts.len() == 1 || !others().any(|(_, context)| context.is_busy()))
     }
 
-    /// Does what can be done now, with all connections or those from which something is awaited. Whether anything happened.
-    pub(crate) fn turn(&mut self, all: bool) -> bool {
-        self.let_go();
+    /// Makes progress on everything: polls all connections, or only those from which something is awaited. Whether anything
+    /// moved.
+    pub(crate) fn poll(&mut self, all: bool) -> bool {
+        self.flush_held();
         let mut moved = false;
         for index in 0..self.contexts.len() {
             if !self.contexts[index].is_busy() {
@@ -444,103 +442,103 @@ impl Engine {
         }
         moved |= self.conduits.progress();
         if self.control.has_notice() {
-            self.hear();
+            self.poll_notices();
             moved = true;
         }
         moved
     }
 
-    /// Has it sent: somebody waits, or nothing follows.
+    /// Has kernels send the slices they hold: somebody waits for them, or no more follow.
     #[inline]
-    pub(crate) fn let_go(&mut self) {
-        self.contexts.iter_mut().for_each(Context::let_go);
+    pub(crate) fn flush_held(&mut self) {
+        self.contexts.iter_mut().for_each(Context::flush_held);
     }
 
     fn drain(&mut self, index: usize) -> bool {
         let Self { contexts, conduits, control, now, .. } = self;
-        let mut post = |letter: Letter| control.notify(NoticeKind::Mismatch, &letter.write());
+        let mut post = |envelope: Envelope| control.notify(NoticeKind::Mismatch, &envelope.write());
         contexts[index].drain(*now, conduits, &mut post)
     }
 
-    /// Nothing happened: waits a moment, and checks whether that goes on for too long. Whether the clock was read.
+    /// Nothing moved: backs off, and checks timeouts where the clock was read. Whether it was.
     fn pause(&mut self) -> bool {
-        match self.idle.wait() {
-            Next::Look => return false,
-            Next::LookAround => {}
-            Next::Sleep => self.sleep(),
+        match self.backoff.wait() {
+            Step::Spun => return false,
+            Step::Yielded => {}
+            Step::Block => self.sleep(),
         }
-        self.watch_clock();
+        self.check_timeouts();
         true
     }
 
-    /// What the progress thread does when nothing moves: spins, yields, and blocks at last, for [`idle::SLEEP`] at most.
-    pub(crate) fn rest(&mut self) {
+    /// What the progress thread does when nothing moves: spins, yields, and blocks at last, for [`backoff::BLOCK_MAX`] at most.
+    pub(crate) fn back_off(&mut self) {
         self.pause();
     }
 
-    /// Something moved: the next pause begins with spinning again.
-    pub(crate) fn stir(&mut self) {
-        self.idle.reset();
+    /// Something moved: the next wait begins by spinning.
+    pub(crate) fn reset_backoff(&mut self) {
+        self.backoff.reset();
     }
 
-    /// Looks at the clock, and whether anything stands still for too long.
-    pub(crate) fn watch_clock(&mut self) {
-        self.look_at_clock();
+    /// Reads the clock, and checks the timeouts of all communicators.
+    pub(crate) fn check_timeouts(&mut self) {
+        self.read_clock();
         for index in 0..self.contexts.len() {
             if self.contexts[index].is_busy() {
-                self.watch(index);
+                self.check_timeout(index);
             }
         }
     }
 
-    /// Looks whether a call stands still for too long.
-    fn watch(&mut self, index: usize) {
+    /// Checks whether a call has timed out.
+    fn check_timeout(&mut self, index: usize) {
         let (now, context) = (self.now, &mut self.contexts[index]);
-        context.doubt(now);
+        context.ask_if_calls_match(now);
         context.machine.handle_timeout(now);
         if let Some(since) = context.machine.asking_since()
-            && now.since(since) > span(ANSWERS)
+            && now.since(since) > span(ANSWER_TIMEOUT)
         {
             context.machine.expired(now);
         }
-        context.check_ends(now, span(FAREWELL));
+        context.check_ends(now, span(GRACE_PERIOD));
         context.check_unsent(now, span(self.limit));
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;
             let still = now.since((*heard).max(context.machine.last_progress()));
-            (still > span(FAREWELL) || context.cannot_reach(rank)).then_some(rank)
+            (still > span(GRACE_PERIOD) || context.cannot_reach(rank)).then_some(rank)
         });
         if let Some(rank) = gone {
             context.machine.lost(rank, "it has finished, and its program left");
         }
-        context.check_reach(now, span(FAREWELL));
+        context.check_reach(now, span(GRACE_PERIOD));
         self.drain(index);
     }
 
     fn sleep(&mut self) {
-        self.conduits.accept();
-        self.conduits.set_sleeping(true);
-        if !self.turn(true) {
-            let bells = self.conduits.bells().map(|fd| (fd, PollFlags::IN));
+        self.conduits.poll_accept();
+        self.conduits.set_blocked(true);
+        if !self.poll(true) {
+            let doorbells = self.conduits.doorbells().map(|fd| (fd, PollFlags::IN));
             let streams = self.contexts.iter().filter(|context| context.is_busy()).flat_map(Context::streams);
             let mut fds: Vec<PollFd<'_>> =
-                bells.chain(streams).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
-            let limit = self.nic_timeout().map_or(idle::SLEEP, |timer| timer.min(idle::SLEEP));
-            // That it cannot sleep is no reason to stop: it looks again.
+                doorbells.chain(streams).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+            let limit = self.nic_timeout().map_or(backoff::BLOCK_MAX, |timer| timer.min(backoff::BLOCK_MAX));
+            // An error of poll is no reason to stop: the loop polls again.
             let _ = socket::wait(&mut fds, Instant::now() + limit);
         }
-        self.conduits.set_sleeping(false);
+        self.conduits.set_blocked(false);
     }
 
-    /// Takes news from the control channel.
-    pub(crate) fn hear(&mut self) {
-        self.look_at_clock();
-        while let Some(News { rank, kind, body }) = self.control.try_notice() {
+    /// Receives notices from the control channel.
+    pub(crate) fn poll_notices(&mut self) {
+        self.read_clock();
+        while let Some(Notification { rank, kind, body }) = self.control.try_notice() {
             match kind {
                 NoticeKind::Mismatch => {
-                    // Nonsense from a rank that has proved who it is: there is nobody else to tell.
-                    if let Ok(letter) = Letter::read(&body) {
-                        self.deliver(letter);
+                    // A malformed notice of an authenticated rank: there is nobody else to tell.
+                    if let Ok(envelope) = Envelope::read(&body) {
+                        self.deliver(envelope);
                     }
                 }
                 NoticeKind::Lost | NoticeKind::Abort => {
@@ -562,21 +560,21 @@ impl Engine {
         }
     }
 
-    fn deliver(&mut self, letter: Letter) {
-        let Letter { context, to, from, members, notice } = letter;
+    fn deliver(&mut self, envelope: Envelope) {
+        let Envelope { context, to, from, members, notice } = envelope;
         let Some(id) = self.names.get(&context) else {
             if let Some((_, machine)) = self.closed.iter_mut().find(|(name, _)| *name == context) {
                 machine.notice(self.now, from, notice);
                 while let Some(output) = machine.poll_output() {
                     let Output::Notice { to, notice } = output else { continue };
-                    let letter = Letter {
+                    let envelope = Envelope {
                         context,
                         to,
                         from: machine.rank(),
                         members: members.clone(),
                         notice: *notice,
                     };
-                    self.control.notify(NoticeKind::Mismatch, &letter.write());
+                    self.control.notify(NoticeKind::Mismatch, &envelope.write());
                 }
                 return;
             }
@@ -589,8 +587,8 @@ impl Engine {
                     let notice =
                         Notice::Answer(operation, Answer { signature: None, standing, history: Vec::new() });
                     let own = Rank(own as u32);
-                    let letter = Letter { context, to: Some(from), from: own, members, notice };
-                    self.control.notify(NoticeKind::Mismatch, &letter.write());
+                    let envelope = Envelope { context, to: Some(from), from: own, members, notice };
+                    self.control.notify(NoticeKind::Mismatch, &envelope.write());
                 }
                 (notice, Some(_)) => self.early.push((context, from, notice)),
                 (_, None) => {}
@@ -606,58 +604,58 @@ impl Engine {
         }
     }
 
-    /// Stops a communicator, here and everywhere.
+    /// Aborts a communicator on all ranks.
     pub(crate) fn abort(&mut self, id: ContextId) {
         self.contexts[id.0].machine.abort();
         self.drain(id.0);
     }
 
-    /// What becomes readable when the NIC has something to do, where there is a NIC.
-    pub(crate) fn nic_watch(&self) -> Option<BorrowedFd<'_>> {
+    /// What becomes readable when the NIC has something to do, if there is a NIC.
+    pub(crate) fn nic_doorbell(&self) -> Option<BorrowedFd<'_>> {
         self.conduits.nic_ref().map(Rdma::watch)
     }
 
-    /// How long the NIC may be left alone if nothing comes in: `None` is for ever.
+    /// When the NIC's next timer is due; `None` if it has none.
     pub(crate) fn nic_timeout(&self) -> Option<Duration> {
         self.conduits.nic_ref().and_then(Rdma::next_timeout)
     }
 
-    /// Does what the NIC can do now, but not without an end. Whether it had something to do.
-    pub(crate) fn attend_nic(&mut self) -> bool {
-        let rounds = (0..ATTENTION).take_while(|_| self.conduits.progress()).count();
+    /// Polls the NIC, a limited number of times. Whether it had something to do.
+    pub(crate) fn drive_nic(&mut self) -> bool {
+        let rounds = (0..NIC_POLLS_MAX).take_while(|_| self.conduits.progress()).count();
         rounds > 0
     }
 
-    /// Keeps the NIC going until this process may leave: all that was sent is acknowledged, and the others have what
-    /// they need to know that. For so long at most.
+    /// Drives the NIC until this process may leave: all that it sent is acknowledged, and peers had time to ask for lost
+    /// acknowledgements. For so long at most.
     pub(crate) fn drain_nic(&mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let (mut received, mut since) = (0, Instant::now());
         loop {
-            self.attend_nic();
+            self.drive_nic();
             let gone = self.gone();
             let (now, Some(nic)) = (Instant::now(), self.conduits.nic_ref()) else { return };
             if nic.received() != received {
                 (received, since) = (nic.received(), now);
             }
-            // An acknowledgement may have been lost: who misses it asks again.
-            let quiet = since + QUIET;
+            // An acknowledgement may have been lost: a peer that misses it asks again.
+            let quiet = since + LINGER;
             if now >= deadline || nic.is_drained(&gone) && (now >= quiet || !nic.has_senders(&gone)) {
                 return;
             }
             let timer = nic.next_timeout().map_or(quiet, |timer| now + timer);
             let mut fds = [PollFd::from_borrowed_fd(nic.watch(), PollFlags::IN)];
-            // That it cannot sleep is no reason to stop: it looks again.
-            let _ = socket::wait(&mut fds, timer.min(now + idle::SLEEP).min(deadline));
+            // An error of poll is no reason to stop: the loop polls again.
+            let _ = socket::wait(&mut fds, timer.min(now + backoff::BLOCK_MAX).min(deadline));
         }
     }
 
-    /// Whether a rank of the world has said goodbye.
+    /// Whether a rank of the world has left.
     pub(crate) fn has_left(&self, rank: u32) -> bool {
         self.left.iter().any(|(left, _)| *left == rank)
     }
 
-    /// Tells receivers what was sent to them, before this process leaves.
+    /// Announces to receivers what was sent to them, before this process leaves.
     pub(crate) fn announce_sends(&mut self) {
         for index in 0..self.contexts.len() {
             self.contexts[index].machine.announce_sends(self.now);
@@ -665,7 +663,7 @@ impl Engine {
         }
     }
 
-    /// Ends the capture of what goes over the wire, where there is one.
+    /// Ends the packet capture, if there is one.
     pub(crate) fn finish_capture(&mut self) {
         if let Some(nic) = self.conduits.nic() {
             nic.finish_capture();
@@ -679,5 +677,5 @@ impl Engine {
 }
 
 fn span(duration: Duration) -> Span {
-    Span::from_ns(duration.min(LIMIT_MAX).as_nanos() as u64)
+    Span::from_ns(duration.min(TIMEOUT_MAX).as_nanos() as u64)
 }

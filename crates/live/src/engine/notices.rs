@@ -1,4 +1,4 @@
-//! What the machines of ranks tell each other when something is wrong, in bytes: it goes over the control channel.
+//! Notices of rank machines as bytes: what ranks tell each other on the control channel when something is wrong.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::message::{Malformed, NOTICE_MAX};
 
 /// To all other ranks.
 const EVERYBODY: u32 = u32::MAX;
-/// The most that is said about what a rank waits for: more would not be read.
+/// The most waits that are described: more would not be read.
 const WAITS: usize = 8;
-/// Operations before the one that is asked about.
+/// Past operations in an answer.
 const HISTORY: usize = 16;
-/// Members of a communicator that are named.
+/// The most members of a communicator that are listed.
 const FEW: usize = 16;
-/// The most bytes of a verdict in words.
+/// The most bytes of a verdict as text.
 const WORDS: usize = NOTICE_MAX - 512;
 
-/// A notice on its way: for which communicator, and to which of its ranks.
+/// A notice with its communicator, sender and receiver.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Envelope {
     pub(crate) context: u64,
     pub(crate) to: Option<Rank>,
     pub(crate) from: Rank,
-    /// The ranks of the world that are in it, where they are few: some may not have used it yet. Many make it together.
+    /// The members of the communicator, if they are few: some may not have used it yet.
     pub(crate) members: Vec<u32>,
     pub(crate) notice: Notice,
 }
 
-impl Letter {
+impl Envelope {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = self.context.to_le_bytes().to_vec();
         out.extend(self.to.map_or(EVERYBODY, |rank| rank.0).to_le_bytes());
@@ -94,7 +94,7 @@ impl Letter {
     }
 }
 
-/// Every algorithm there is, those of files last.
+/// All algorithms, those from files last.
 fn algorithms() -> Vec<Algorithm> {
     Algorithm::BUILT.into_iter().chain([Algorithm::Custom]).collect()
 }
@@ -107,7 +107,7 @@ fn pick<T: Copy>(all: &[T], number: u8, what: &'static str) -> Result<T, Malform
     all.get(usize::from(number)).copied().ok_or(Malformed::Field(what))
 }
 
-/// Scalars are each rank's own business: signatures have none.
+/// Scalars differ between ranks: signatures have none.
 fn operations(dtype: DataType) -> Vec<ReduceOp> {
     let scaled = ReduceOp::PreMulSum(Scalar::from_bits(dtype, 0));
     ReduceOp::PLAIN.into_iter().chain([scaled]).collect()
@@ -232,7 +232,7 @@ fn waits(reader: &mut Reader<'_>) -> Result<Vec<Wait>, Malformed> {
             3 => WaitingFor::Work,
             _ => return Err(Malformed::Field("wait")),
         };
-        // When that was is told by the clock of another process: of no use here.
+        // The time is of another process's clock: of no use here.
         Ok(Wait { worker, step, what, since: Time::ZERO })
     })
 }
@@ -268,8 +268,8 @@ mod tests {
     use super::*;
     use railnet_coll::{Choice, Wiring, build};
 
-    fn letter(notice: Notice) -> Letter {
-        Letter { context: 7, to: Some(Rank(2)), from: Rank(1), members: vec![4, 5, 6], notice }
+    fn envelope(notice: Notice) -> Envelope {
+        Envelope { context: 7, to: Some(Rank(2)), from: Rank(1), members: vec![4, 5, 6], notice }
     }
 
     fn some_signature() -> Arc<Signature> {
@@ -297,14 +297,14 @@ mod tests {
         for standing in standings {
             let history = vec![Mark(7), Mark(9 << 40)];
             let answer = Answer { signature: Some(some_signature()), standing, history };
-            let bytes = letter(Notice::Answer(OperationId(118), answer.clone())).write();
-            let Notice::Answer(operation, read) = Letter::read(&bytes).unwrap().notice else { panic!() };
+            let bytes = envelope(Notice::Answer(OperationId(118), answer.clone())).write();
+            let Notice::Answer(operation, read) = Envelope::read(&bytes).unwrap().notice else { panic!() };
             assert_eq!(
                 (operation, read.signature, read.standing, read.history),
                 (OperationId(118), answer.signature, answer.standing, answer.history)
             );
             for length in 0..bytes.len() {
-                assert!(Letter::read(&bytes[..length]).is_err(), "cut after {length} bytes");
+                assert!(Envelope::read(&bytes[..length]).is_err(), "cut after {length} bytes");
             }
         }
     }
@@ -314,8 +314,8 @@ mod tests {
         let failure =
             Failure::Lost { rank: Rank(3), cause: "killed".to_owned(), during: Some(some_signature()) };
         let text = failure.to_string();
-        let bytes = letter(Notice::Verdict(Arc::new(failure))).write();
-        let Notice::Verdict(read) = Letter::read(&bytes).unwrap().notice else { panic!() };
+        let bytes = envelope(Notice::Verdict(Arc::new(failure))).write();
+        let Notice::Verdict(read) = Envelope::read(&bytes).unwrap().notice else { panic!() };
         assert_eq!(read.to_string(), text);
         assert_eq!(text, "rank 3 is lost during AlltoAll #118: killed");
         assert_eq!(read.culprits(), [Rank(3)]);

@@ -1,4 +1,4 @@
-//! What an engine says of itself when it is asked from outside.
+//! The status of an engine for `railnet status`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use railnet_core::Span;
 use super::Engine;
 use super::context::Context;
 use crate::Control;
-use crate::status::{CallStatus, Desk, PeerStatus, RankState, RankStatus};
+use crate::status::{CallStatus, PeerStatus, RankState, RankStatus, StatusBoard};
 
-/// Calls of a communicator that are told of.
+/// The most calls of a communicator that are listed.
 const CALLS: usize = 8;
 
 fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.as_ps() / 1000)
 }
 
-/// A rank of which nothing but its place is known.
+/// The status of a rank of which only its identity is known.
 pub(crate) fn bare(job: &str, control: &Control) -> RankStatus {
     let members = control.members();
     let peer = |member: &crate::message::Member| PeerStatus {
@@ -45,9 +45,9 @@ pub(crate) fn bare(job: &str, control: &Control) -> RankStatus {
 }
 
 impl Engine {
-    /// Where somebody in a call leaves its description.
-    pub(crate) fn desk(&self) -> &Arc<Desk> {
-        &self.desk
+    /// Where a thread that has the engine leaves its status.
+    pub(crate) fn status_board(&self) -> &Arc<StatusBoard> {
+        &self.status_board
     }
 
     /// The job it belongs to.
@@ -55,7 +55,7 @@ impl Engine {
         &self.job
     }
 
-    /// What this rank does, as far as was seen when the clock was looked at last.
+    /// The status as of the last time the clock was read.
     pub(crate) fn status(&self) -> RankStatus {
         let mut status = bare(&self.job, &self.control);
         let is_busy = self.is_busy();
@@ -71,7 +71,7 @@ impl Engine {
         }
         status
             .counters
-            .push(("unauthenticated connections and packets refused".to_owned(), self.conduits.strangers()));
+            .push(("unauthenticated connections and packets refused".to_owned(), self.conduits.refused()));
         if let Some(nic) = self.conduits.nic_ref() {
             nic.describe(&mut status);
         }

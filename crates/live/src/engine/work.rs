@@ -7,7 +7,7 @@ use railnet_core::ReduceOp;
 use railnet_core::reduce::{self, ReduceError};
 use smallvec::SmallVec;
 
-use super::stream;
+use super::streaming;
 
 /// Bytes that are worked on at once where they are looked at more than once: they stay in the first cache.
 const BLOCK: usize = 16 << 10;
@@ -84,7 +84,7 @@ impl Spot {
         // SAFETY: the caller says so.
         unsafe {
             if self.is_streamed && length >= STREAMED && from != at {
-                stream::copy(from.0, at.0, length);
+                streaming::copy(from.0, at.0, length);
             } else {
                 from.copy_to(at, length);
             }

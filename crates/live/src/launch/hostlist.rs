@@ -1,13 +1,13 @@
 //! Slurm's lists of hosts: `n[1-3,7]`, `gpu[01-04]-ib,login1`.
 
-/// What is wrong with a list of hosts.
+/// Why a list of hosts is malformed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostlistError {
-    /// A bracket without its partner.
+    /// An unbalanced bracket.
     #[error("{0:?} has a bracket without its partner")]
     Bracket(String),
-    /// A range that is none.
+    /// A malformed range.
     #[error("{0:?} is no range of numbers such as 1-3 or 7")]
     Range(String),
 }
@@ -24,7 +24,7 @@ pub fn expand(list: &str, limit: usize) -> Result<Vec<String>, HostlistError> {
     Ok(hosts)
 }
 
-/// The parts between commas that stand in no bracket.
+/// Splits at commas outside of brackets.
 fn items(list: &str) -> Result<Vec<&str>, HostlistError> {
     let (mut parts, mut start, mut is_inside) = (Vec::new(), 0, false);
     for (at, letter) in list.char_indices() {
@@ -46,12 +46,12 @@ fn items(list: &str) -> Result<Vec<&str>, HostlistError> {
     Ok(parts.into_iter().filter(|part| !part.trim().is_empty()).collect())
 }
 
-/// The hosts of one item. Several brackets multiply; the last one runs fastest.
+/// The hosts of one item. Several brackets multiply; the last one varies fastest.
 fn one(item: &str, limit: usize) -> Result<Vec<String>, HostlistError> {
     let Some((head, rest)) = item.split_once('[') else {
         return Ok(vec![item.to_owned()]);
     };
-    // `items` has seen to it that brackets come in pairs.
+    // `items` has checked that brackets are balanced.
     let (ranges, tail) = rest.split_once(']').ok_or_else(|| HostlistError::Bracket(item.to_owned()))?;
     let tails = one(tail, limit)?;
     let mut hosts = Vec::new();

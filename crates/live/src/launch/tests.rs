@@ -1,4 +1,4 @@
-//! Launchers by the variables they leave. Those of Slurm 22.05 and Open MPI 4.1 were recorded from real runs.
+//! Launchers by the variables that they set. Those of Slurm 22.05 and Open MPI 4.1 were recorded from real runs.
 
 use super::*;
 
@@ -63,23 +63,23 @@ fn each_launcher_is_read_by_its_own_variables() {
     let numbers = |one: &Launch| (one.rank.0, one.world_size, one.local_rank, one.local_size, one.node);
     let found = launch(&RAILNET).unwrap();
     assert_eq!((found.launcher, numbers(&found)), (Launcher::Railnet, (3, 4, Some(1), Some(2), Some(1))));
-    assert_eq!(found.meeting, Some(Meeting::new("::1", 4000)));
+    assert_eq!(found.rendezvous, Some(RendezvousAddress::new("::1", 4000)));
     assert_eq!((found.host_group.as_deref(), found.job.as_str()), (Some("node1"), "abc"));
 
     let found = launch(&TORCHRUN).unwrap();
     assert_eq!((found.launcher, numbers(&found)), (Launcher::Torchrun, (5, 8, Some(1), Some(4), Some(1))));
-    let meeting = found.meeting.unwrap();
+    let meeting = found.rendezvous.unwrap();
     assert_eq!(meeting.hosts, ["node01"]);
     assert_ne!(meeting.port, 29500, "PyTorch's own store listens there");
 
     let found = launch(&SLURM).unwrap();
     assert_eq!((found.launcher, numbers(&found)), (Launcher::Slurm, (2, 3, Some(0), Some(1), Some(1))));
-    assert_eq!(found.meeting.unwrap().hosts, ["n1", "127.0.0.1"]);
+    assert_eq!(found.rendezvous.unwrap().hosts, ["n1", "127.0.0.1"]);
     assert_eq!(found.host_group.as_deref(), Some("n2"));
 
     let found = launch(&OPEN_MPI).unwrap();
     assert_eq!((found.launcher, numbers(&found)), (Launcher::OpenMpi, (1, 2, Some(1), Some(2), None)));
-    assert_eq!(found.meeting.unwrap().hosts, ["127.0.0.1"]);
+    assert_eq!(found.rendezvous.unwrap().hosts, ["127.0.0.1"]);
 
     let mpich = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")];
     let found = launch(&mpich).unwrap();
@@ -95,7 +95,7 @@ fn each_launcher_is_read_by_its_own_variables() {
         let found = launch(&[(names[0], "1"), (names[1], "2")]).unwrap();
         assert_eq!((found.launcher, found.rank.0, found.world_size), (launcher, 1, 2));
         // Without a word about hosts, there is no place to meet.
-        assert_eq!(found.meeting, None);
+        assert_eq!(found.rendezvous, None);
     }
 }
 
@@ -114,9 +114,9 @@ fn the_first_complete_launcher_wins_and_a_name_overrides() {
     }
     // A port of one's own, a place of one's own.
     let moved = launch(&[&SLURM[..], &[("RAILNET_PORT", "999")]].concat()).unwrap();
-    assert_eq!(moved.meeting.unwrap().port, 999);
+    assert_eq!(moved.rendezvous.unwrap().port, 999);
     let moved = launch(&[&SLURM[..], &[("RAILNET_RENDEZVOUS", "head:999")]].concat()).unwrap();
-    assert_eq!(moved.meeting, Some(Meeting::new("head", 999)));
+    assert_eq!(moved.rendezvous, Some(RendezvousAddress::new("head", 999)));
 }
 
 #[test]
@@ -172,11 +172,11 @@ fn the_tasks_of_a_node_come_from_slurms_short_form() {
 
 #[test]
 fn places_to_meet_are_read() {
-    assert_eq!(Meeting::parse("a:1"), Some(Meeting::new("a", 1)));
-    assert_eq!(Meeting::parse("[fd00::1]:80"), Some(Meeting::new("fd00::1", 80)));
-    assert_eq!(Meeting::parse("[fd00::1]:80").unwrap().to_string(), "[fd00::1]:80");
+    assert_eq!(RendezvousAddress::parse("a:1"), Some(RendezvousAddress::new("a", 1)));
+    assert_eq!(RendezvousAddress::parse("[fd00::1]:80"), Some(RendezvousAddress::new("fd00::1", 80)));
+    assert_eq!(RendezvousAddress::parse("[fd00::1]:80").unwrap().to_string(), "[fd00::1]:80");
     for wrong in ["", "a", "a:", "a:0", "a:65536", ":1", "fd00::1", "fd00::1:80", "[]:1"] {
-        assert_eq!(Meeting::parse(wrong), None, "{wrong}");
+        assert_eq!(RendezvousAddress::parse(wrong), None, "{wrong}");
     }
 }
 

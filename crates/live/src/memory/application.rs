@@ -1,9 +1,9 @@
 //! Memory that an application registers and may unmap at any time, read and written without trusting it.
 //!
-//! A NIC of hardware pins the pages of a region. A NIC in user space cannot: when the application unmaps a registered range,
-//! a plain copy would end the process with SIGSEGV, in a thread that did nothing wrong. So copies run in a few instructions
-//! with a fixed place, and the handler of SIGSEGV and SIGBUS lets a fault at one of these instructions continue at an exit
-//! that reports it, as the kernel does for its own copies from user space. All other faults go to the handler that was there before.
+//! A hardware NIC pins the pages of a region. A NIC in user space cannot: when the application unmaps a registered range, a
+//! plain copy would end the process with SIGSEGV. So copies run in a few instructions at known addresses, and the handler of
+//! SIGSEGV and SIGBUS resumes a fault at one of these at an exit that reports it, as the kernel does for its copies from user
+//! space. All other faults go to the previous handler.
 #![expect(unsafe_code, reason = "copies between addresses that the application names, and a signal handler")]
 
 use std::arch::global_asm;
@@ -17,9 +17,9 @@ use libc::{c_int, c_void};
 use railnet_core::{GhostRun, GhostTag};
 use railnet_nic::memory::{Backing, GhostRuns, Memory, Segments, SpaceId};
 
-// rdi: target, rsi: source, rdx: bytes. Returns 0, or 1 after a fault. The last bytes of a copy are stored after all others
-// (a string store is ordered before the stores that follow it), and a copy of 1, 2, 4 or 8 bytes is one store: an
-// application may wait for the last word of a WRITE.
+// rdi: target, rsi: source, rdx: bytes. Returns 0, or 1 after a fault. The last bytes of a copy are stored after all others (a
+// string store is ordered before the stores that follow it), and a copy of 1, 2, 4 or 8 bytes is one store: an application may
+// poll the last word of a WRITE.
 global_asm!(
     ".pushsection .text.railnet_guarded, \"ax\", @progbits",
     ".p2align 4",
@@ -61,8 +61,8 @@ global_asm!(
     "jmp 4b",
     "5: xor eax, eax",
     "ret",
-    // rdi: an aligned word, rsi: where the expected value is and the value found goes, rdx: the new value.
-    // Returns 0 where it was exchanged, 2 where another value was found, 1 after a fault.
+    // rdi: an aligned word, rsi: the expected value, replaced by the value found, rdx: the new value. Returns 0 if it was
+    // exchanged, 2 if another value was found, 1 after a fault.
     ".globl railnet_guarded_exchange",
     ".hidden railnet_guarded_exchange",
     "railnet_guarded_exchange:",
@@ -74,7 +74,7 @@ global_asm!(
     "ret",
     "6: mov eax, 2",
     "ret",
-    // rdi: a byte that is written as it is. Returns 0, or 1 after a fault.
+    // rdi: a byte that is written unchanged. Returns 0, or 1 after a fault.
     ".globl railnet_guarded_touch",
     ".hidden railnet_guarded_touch",
     "railnet_guarded_touch:",
@@ -97,23 +97,23 @@ unsafe extern "C" {
     fn railnet_guarded_touch(byte: *mut u8) -> u32;
 }
 
-/// All memory of this process, at its own addresses or, for regions that peers name by others, with an offset. Accesses to
-/// pages that are gone report a fault.
+/// All memory of this process, at its own addresses or, for regions with other addresses for peers, with an offset. Accesses to
+/// unmapped pages report a fault.
 #[derive(Debug, Default)]
 pub struct ApplicationMemory {
-    /// What is added to an address of each space.
+    /// The offset of the addresses of each space.
     offsets: Vec<Option<u64>>,
     faulted: Cell<bool>,
 }
 
 impl ApplicationMemory {
-    /// Memory of this process. The handlers for faults are installed, if they are not.
+    /// Memory of this process. Installs the fault handlers, if they are not installed.
     pub fn new() -> io::Result<Self> {
         install_handlers()?;
         Ok(Self { offsets: vec![Some(0)], faulted: Cell::new(false) })
     }
 
-    /// The space in which memory at `address` is named `name`.
+    /// The space in which memory at `address` has the address `name`.
     pub fn space(&mut self, address: u64, name: u64) -> SpaceId {
         let offset = address.wrapping_sub(name);
         if offset == 0 {
@@ -127,7 +127,7 @@ impl ApplicationMemory {
         SpaceId(free as u32)
     }
 
-    /// Gives a space back. No region may lie in it any more.
+    /// Frees a space. No region may be in it any more.
     pub fn remove(&mut self, space: SpaceId) {
         if space.0 != 0 {
             self.offsets[space.0 as usize] = None;
@@ -141,8 +141,7 @@ impl ApplicationMemory {
     }
 }
 
-/// Whether every page of a range can be read, and written where that is asked for. Pages that are not there yet are made,
-/// as pinning them would.
+/// Whether every page of a range can be read, and written if asked. Pages are populated, as pinning would.
 pub fn is_accessible(address: u64, length: u64, write: bool) -> io::Result<bool> {
     install_handlers()?;
     let page = rustix::param::page_size() as u64;
@@ -226,8 +225,8 @@ impl Memory for ApplicationMemory {
             self.faulted.set(true);
             return 0;
         }
-        // The application's processors may change the word meanwhile; as with atomics of the NIC alone
-        // (IBV_ATOMIC_HCA) the last of both stays, but never half of one.
+        // The application may store to the word meanwhile; as with atomics of the NIC alone (IBV_ATOMIC_HCA) the last of both
+        // stays, but never half of one.
         let new = change(old);
         let mut found = old;
         loop {
@@ -244,14 +243,14 @@ impl Memory for ApplicationMemory {
     }
 }
 
-/// The handlers that were there before, of SIGSEGV and SIGBUS.
+/// The previous handlers of SIGSEGV and SIGBUS.
 static PREVIOUS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 static PREVIOUS_FLAGS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 static INSTALLING: Mutex<()> = Mutex::new(());
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Puts the handler in front of whichever is installed, unless it is the one.
+/// Installs the handler in front of the present one, unless it is installed.
 pub fn install_handlers() -> io::Result<()> {
     let _one_at_a_time = INSTALLING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for (index, signal) in SIGNALS.into_iter().enumerate() {

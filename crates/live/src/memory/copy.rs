@@ -1,5 +1,5 @@
-//! Words that others may change meanwhile, copied quickly: the compiler makes one load of each atomic word, and a NIC reads
-//! megabytes of them.
+//! Fast copies of words that may change meanwhile: the compiler emits one load for each atomic word, and a NIC reads megabytes
+//! of them.
 #![expect(
     unsafe_code,
     reason = "a loop of wide loads that the compiler must not look into, and a vector that it fills"
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Words of a block: what one round of the loop copies.
 const BLOCK: usize = 8;
 
-/// Appends the bytes of words, each read in one piece, in ascending order.
+/// Appends the bytes of words, each loaded atomically, in ascending order.
 #[inline]
 pub(super) fn append(words: &[AtomicU64], out: &mut Vec<u8>) {
     let bytes = size_of_val(words);
@@ -29,7 +29,7 @@ pub(super) fn append(words: &[AtomicU64], out: &mut Vec<u8>) {
     unsafe { out.set_len(out.len() + bytes) };
 }
 
-/// Copies blocks, of which there is one at least, to `target`.
+/// Copies at least one block to `target`.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 //! Memory that a program already has, under a [`Buffer`](super::Buffer): nothing is copied when it becomes one, nor when it is
-//! given back.
+//! returned.
 #![expect(unsafe_code, reason = "memory that another type allocated is read and written through atomics")]
 
 use std::any::TypeId;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use super::WORD;
 
-/// Memory of the program, from a multiple of eight on.
+/// Memory of the program, aligned to eight.
 pub(crate) struct Given {
     start: *mut u8,
     length: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Given {
 
 /// Who frees it.
 enum Owner {
-    /// The program does.
+    /// The program.
     Program,
     /// It was a vector: its capacity in elements, their type, and what frees it.
     Vector { capacity: usize, elements: TypeId, free: unsafe fn(*mut u8, usize, usize) },
@@ -29,11 +29,11 @@ unsafe impl Send for Given {}
 unsafe impl Sync for Given {}
 
 impl Given {
-    /// The memory of a vector; the vector again where it does not begin at a multiple of eight.
+    /// The memory of a vector; the vector itself if it is not aligned to eight.
     pub(crate) fn vector<T: Copy + Send + 'static>(vector: Vec<T>) -> Result<Self, Vec<T>> {
         let mut vector = ManuallyDrop::new(vector);
         let (start, length, capacity) = (vector.as_mut_ptr(), vector.len(), vector.capacity());
-        // An empty vector has no memory, and a pointer that is only aligned for its elements.
+        // An empty vector has no memory, and a dangling pointer.
         if capacity > 0 && !start.addr().is_multiple_of(WORD) {
             return Err(ManuallyDrop::into_inner(vector));
         }
@@ -41,15 +41,15 @@ impl Given {
         Ok(Self { start: start.cast(), length: length * size_of::<T>(), owner })
     }
 
-    /// So many bytes of memory that stays the program's. `None` where they do not begin at a multiple of eight.
+    /// So many bytes of memory that stays the program's. `None` if it is not aligned to eight.
     ///
     /// # Safety
-    /// The memory is there as long as this is, and nobody reads or writes it meanwhile but through this.
+    /// The memory lives as long as this, and is read and written only through this.
     pub(crate) unsafe fn memory(start: *mut u8, length: usize) -> Option<Self> {
         start.addr().is_multiple_of(WORD).then_some(Self { start, length, owner: Owner::Program })
     }
 
-    /// The vector again; `None` where it was none.
+    /// The vector; `None` if it was none.
     pub(crate) fn into_vector<T: Copy + Send + 'static>(self) -> Option<Vec<T>> {
         let given = ManuallyDrop::new(self);
         match given.owner {
@@ -106,7 +106,7 @@ impl Drop for Given {
 /// Frees the memory of a vector of `T`.
 ///
 /// # Safety
-/// The parts are those of a vector of `T` that is used no more: where it begins, its bytes, and its capacity in elements.
+/// The parts are those of a vector of `T` that is not used any more: its address, its bytes, and its capacity in elements.
 unsafe fn free<T>(start: *mut u8, length: usize, capacity: usize) {
     // SAFETY: as the caller says.
     drop(unsafe { Vec::<T>::from_raw_parts(start.cast(), length / size_of::<T>(), capacity) });

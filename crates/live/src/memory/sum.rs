@@ -1,5 +1,5 @@
-//! Words that others may change meanwhile, copied and summed up for the ICRC in one go: the copy waits for memory and the
-//! sum for the processor's multipliers, so that both together take little longer than one of them.
+//! Words that may change meanwhile, copied and summed for the ICRC in one pass: the copy is bound by memory and the sum by the
+//! multipliers, so that both together cost little more than one of them.
 #![expect(
     unsafe_code,
     reason = "loads that the compiler must not look into, instructions that not every processor has, and a vector that is filled"
@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicU64;
 
 use railnet_wire::PayloadSum;
 
-/// Appends the bytes of words, each read in one piece, and tells what they add to the ICRC of a packet. `None` where that
-/// cannot be, because of the processor or the length: nothing was appended then.
+/// Appends the bytes of words, each loaded atomically, and returns their contribution to the ICRC. `None`, with nothing
+/// appended, if the processor or the length does not permit it.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) fn append(words: &[AtomicU64], out: &mut Vec<u8>) -> Option<PayloadSum> {
@@ -28,7 +28,7 @@ pub(super) fn append(words: &[AtomicU64], out: &mut Vec<u8>) -> Option<PayloadSu
     PayloadSum::of(bytes, &folded)
 }
 
-/// This processor has no such instructions.
+/// This processor lacks the instructions.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn append(_: &[AtomicU64], _: &mut Vec<u8>) -> Option<PayloadSum> {
     None
@@ -78,7 +78,7 @@ mod folding {
         unsafe { std::mem::transmute(folded) }
     }
 
-    /// Carries what was read over a block, to what is there.
+    /// Carries what was read over a block to what is there.
     #[inline]
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     fn fold(before: __m512i, here: __m512i, powers: __m512i) -> __m512i {
@@ -88,7 +88,7 @@ mod folding {
         _mm512_ternarylogic_epi64::<EXCLUSIVE_OR>(here, earlier, later)
     }
 
-    /// Copies a register's worth of bytes, and tells which.
+    /// Copies a register's worth of bytes, and returns it.
     ///
     /// # Safety
     ///

@@ -2,7 +2,7 @@
 
 use super::Malformed;
 
-/// Reads fields one after the other and never past the end.
+/// Parses fields one after the other, and never past the end.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -12,7 +12,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Nothing may be left over.
+    /// Refuses bytes that are left over.
     pub(crate) fn finish(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Field("message")) }
     }
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(bytes).map_err(|_| Malformed::Field(what))
     }
 
-    /// A list with its length before it. The length is believed only as far as there are bytes: no item takes none.
+    /// A list, preceded by its length. The length is believed only as far as there are bytes: an item has at least one.
     pub(crate) fn list<T>(
         &mut self,
         what: &'static str,

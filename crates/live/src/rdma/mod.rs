@@ -9,6 +9,7 @@
 pub(crate) mod handshake;
 mod options;
 mod status;
+mod transport;
 pub(crate) mod window;
 
 use std::io;
@@ -28,15 +29,14 @@ use rustix::event::epoll;
 
 pub use options::RoceOptions;
 
-use crate::machine;
+use crate::host;
 use crate::memory::{Buffer, ProcessMemory};
 use crate::roce::{self, Config, Driver, Guard, SessionKeys};
-use crate::shared_memory::mailbox::DEPTH;
-use crate::tcp::{Name, Tcp};
+use crate::tcp::Tcp;
+use crate::transport::ConnectionName;
+use crate::transport::limits::{DEPTH, ROCE_SLOT as SLOT};
 use handshake::{Handshake, Step};
 
-/// Bytes of a slot.
-pub(crate) const SLOT: usize = 32 << 10;
 /// Bytes of the slots of a connection.
 const SLOTS: usize = DEPTH as usize * SLOT;
 /// Packets of a connection under way: what its slots hold. Only those that are lost are sent again.
@@ -108,7 +108,7 @@ pub(crate) struct Rdma {
     /// One-sided windows by their token.
     windows: Vec<Option<window::End>>,
     /// Receivers whose senders have not come yet.
-    awaited: Vec<(Name, u32)>,
+    awaited: Vec<(ConnectionName, u32)>,
     handshakes: Vec<Handshake>,
     /// Readable when the NIC or a handshake has something to do.
     watch: OwnedFd,
@@ -183,10 +183,10 @@ impl Slots {
 /// The largest payload of a packet on the interface of an address.
 fn mtu_of(address: IpAddr) -> u32 {
     // All of 127.0.0.0/8 is the loopback interface's, which lists one of them.
-    let has_it = |one: &machine::Interface| {
+    let has_it = |one: &host::Interface| {
         one.addresses.contains(&address) || one.is_loopback && address.is_ipv4() && address.is_loopback()
     };
-    let found = machine::interfaces().into_iter().flatten().find(has_it);
+    let found = host::interfaces().into_iter().flatten().find(has_it);
     let room = found.and_then(|one| one.mtu).unwrap_or(1500).saturating_sub(HEADERS);
     [4096, 2048, 1024, 512].into_iter().find(|mtu| *mtu <= room).unwrap_or(256)
 }
@@ -322,7 +322,7 @@ impl Rdma {
     }
 
     /// Packets that nobody here waits for, or that were damaged.
-    pub(crate) fn strangers(&self) -> u64 {
+    pub(crate) fn refused(&self) -> u64 {
         let nic = self.driver.nic().counters();
         let strange: u64 = roce::STRANGE.iter().map(|reason| nic.dropped(*reason)).sum();
         let driver = self.driver.counters();
@@ -357,7 +357,7 @@ impl Rdma {
     }
 
     /// The end from which slices are sent to a rank. Its queue pairs are told to the other end, whenever that comes.
-    pub(crate) fn sender(&mut self, tcp: &Tcp, to: u32, name: Name) -> io::Result<Slots> {
+    pub(crate) fn sender(&mut self, tcp: &Tcp, to: u32, name: ConnectionName) -> io::Result<Slots> {
         let token = self.token();
         let buffer = Buffer::new(SLOTS + Sender::RING_BYTES as usize);
         let space = self.driver.memory_mut().add(&buffer);
@@ -376,7 +376,7 @@ impl Rdma {
     }
 
     /// The end at which slices of a rank arrive.
-    pub(crate) fn receiver(&mut self, from: u32, name: Name) -> io::Result<Slots> {
+    pub(crate) fn receiver(&mut self, from: u32, name: ConnectionName) -> io::Result<Slots> {
         let token = self.token();
         let buffer = Buffer::new(SLOTS);
         let space = self.driver.memory_mut().add(&buffer);

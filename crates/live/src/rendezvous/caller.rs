@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use super::{Config, Door, MeetError, Prepare, SLACK, millis};
-use crate::launch::Meeting;
+use crate::launch::RendezvousAddress;
 use crate::message::{
     ANSWER_MAX, Hello, Malformed, Member, Message, REQUEST_MAX, Trouble, TroubleKind, VERSION,
 };
@@ -30,7 +30,7 @@ enum Miss {
 pub(super) fn meet(
     door: &Door,
     config: &Config,
-    meeting: &Meeting,
+    meeting: &RendezvousAddress,
     mut hello: Hello,
     prepare: Prepare<'_>,
     deadline: Instant,
@@ -62,7 +62,7 @@ pub(super) fn meet(
 fn attempt(
     door: &Door,
     config: &Config,
-    meeting: &Meeting,
+    meeting: &RendezvousAddress,
     hello: &Hello,
     prepare: Prepare<'_>,
     deadline: Instant,
@@ -154,7 +154,7 @@ fn introduce(
 }
 
 fn wait_for_all(
-    meeting: &Meeting,
+    meeting: &RendezvousAddress,
     mut connection: Connection,
     deadline: Instant,
 ) -> Result<(Connection, Vec<Member>), MeetError> {

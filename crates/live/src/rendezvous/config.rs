@@ -7,7 +7,7 @@ use std::time::Duration;
 use railnet_core::{Rank, Span};
 
 use super::Reminders;
-use crate::launch::{Launch, Launcher, Meeting, Variables, variable};
+use crate::launch::{Launch, Launcher, RendezvousAddress, Variables, variable};
 use crate::{Level, Secret};
 
 /// How long ranks wait for each other, unless told otherwise. Programs that load from a shared disk take their time.
@@ -23,7 +23,7 @@ pub struct Config {
     /// How many there are.
     pub world_size: u32,
     /// Where they meet.
-    pub meeting: Option<Meeting>,
+    pub rendezvous: Option<RendezvousAddress>,
     /// What tells this job from others.
     pub job: String,
     /// What started it, for errors.
@@ -62,7 +62,7 @@ impl Config {
         Self {
             rank: launch.rank,
             world_size: launch.world_size,
-            meeting: launch.meeting.clone(),
+            rendezvous: launch.rendezvous.clone(),
             job: launch.job.clone(),
             launcher: launch.launcher,
             secret: Secret::default(),
@@ -77,7 +77,7 @@ impl Config {
 
     /// Where this rank listens: at the loopback address where all ranks meet there.
     pub(crate) fn listen(&self) -> Option<IpAddr> {
-        let host = self.meeting.as_ref()?.hosts.first()?;
+        let host = self.rendezvous.as_ref()?.hosts.first()?;
         let address = if host == "localhost" { Some(Ipv4Addr::LOCALHOST.into()) } else { host.parse().ok() };
         address.filter(IpAddr::is_loopback).map(|_| Ipv4Addr::LOCALHOST.into())
     }

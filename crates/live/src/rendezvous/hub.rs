@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::reminders::{Due, LIMIT_HINT};
 use super::{Config, Door, MeetError, Prepare, member, named, verb};
-use crate::launch::Meeting;
+use crate::launch::RendezvousAddress;
 use crate::message::{
     ANSWER_MAX, Hello, Malformed, Member, Message, Nonce, REQUEST_MAX, Trouble, TroubleKind, VERSION,
 };
@@ -80,7 +80,7 @@ struct Hub<'a> {
 pub(super) fn meet(
     door: Door,
     config: &Config,
-    meeting: &Meeting,
+    meeting: &RendezvousAddress,
     hello: &Hello,
     prepare: Prepare<'_>,
     deadline: Instant,
@@ -135,7 +135,7 @@ enum Stop {
 /// Listens where the others will call, and makes sure that no second rank 0 does on a port that is held for it.
 fn listen(
     config: &Config,
-    meeting: &Meeting,
+    meeting: &RendezvousAddress,
     deadline: Instant,
 ) -> Result<(TcpListener, Option<UnixListener>), MeetError> {
     let address = SocketAddr::new(listening_address(config, meeting, deadline), meeting.port);
@@ -159,7 +159,7 @@ fn listen(
 
 /// The address of the rendezvous, where it is one of this host. A name that means a loopback address here means another one elsewhere
 /// (Debian gives a host's own name 127.0.1.1), and one with several addresses may be tried at any of them: then at all.
-fn listening_address(config: &Config, meeting: &Meeting, deadline: Instant) -> IpAddr {
+fn listening_address(config: &Config, meeting: &RendezvousAddress, deadline: Instant) -> IpAddr {
     let all = Ipv6Addr::UNSPECIFIED.into();
     if let Some(address) = config.bind {
         return address;

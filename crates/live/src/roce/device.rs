@@ -6,7 +6,7 @@ use railnet_nic::Mtu;
 use railnet_wire::{Gid, ROCE_PORT};
 
 use super::Settings;
-use crate::machine::{Interface, interfaces};
+use crate::host::{Interface, interfaces};
 
 /// An address that can be opened as a device.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,13 +1,12 @@
-//! The directory of a segment: which mailbox belongs to which connection.
+//! The directory of a segment: finds the rings of a connection by its name.
 //!
-//! Whoever comes first, sender or receiver, makes the mailbox of a connection; the other finds it by its name. It is free
-//! again when both have left it: then nobody writes to it or reads it any more, so that nothing of an old connection can
-//! turn up in a new one. The one that was left last is used first, because its pages are there already.
+//! Whichever end opens first, sender or receiver, creates the rings of a connection; the other finds them by the name. They are
+//! free again when both ends have left: nobody writes or reads them any more, so that nothing of an old connection shows up in
+//! a new one. The rings that were freed last are reused first, because their pages are populated.
 //!
-//! Entries are found by a hash of the name; one that was given up keeps its place as a mark where the search goes on.
-//! Changes are made by one at a time. Connections are made and ended seldom, so a lock costs nothing. It names the process that has
-//! it: one that is killed there loses it to the next. Each change leaves a directory that can be used after each of its stores; what is
-//! lost then is a mailbox at most.
+//! It is a hash table with open addressing and tombstones, changed under one lock: connections are opened and closed seldom.
+//! The lock word names its owner, so that the next process takes it over from one that was killed. After each single store of a
+//! change the directory is consistent; what a kill costs is at most the rings of one connection.
 
 use std::io;
 use std::sync::OnceLock;
@@ -16,44 +15,32 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, test_kill_process};
 
+use super::atomics::{AtomicMemory, AtomicWord as _};
 use super::segment::Segment;
-use super::words::{Word as _, Words};
+use crate::transport::ConnectionName;
 
-/// Entries of a directory, and mailboxes of a segment: some entries stay empty, where searches end.
+/// Entries of a directory, and connections of a segment: some entries stay empty, where searches end.
 const ENTRIES: usize = 4096;
-pub(super) const MAILBOXES: usize = 4000;
-/// Bytes of an entry: its state, two words of name, and which mailbox it is.
+pub(super) const CONNECTIONS_MAX: usize = 4000;
+/// Bytes of an entry: its state, two words of name, and the index of its rings.
 const ENTRY: usize = 32;
-/// Bytes of a directory: the lock, how many mailboxes were ever used, how many of them are free, which those are, and
-/// the entries.
-pub(super) const LENGTH: usize = 64 + MAILBOXES * 8 + ENTRIES * ENTRY;
+/// Bytes of a directory: the lock, how many connections ever had rings, how many rings are free, which those are, and the
+/// entries.
+pub(super) const LENGTH: usize = 64 + CONNECTIONS_MAX * 8 + ENTRIES * ENTRY;
 
-/// States of an entry: never used, given up, or in use, by both ends that have not left.
+/// States of an entry: never used, tombstone, or in use, with a bit for each end that has left.
 const EMPTY: u64 = 0;
 const GIVEN_UP: u64 = 1 << 8;
 const USED: u64 = 1 << 9;
 const BOTH_LEFT: u64 = USED | End::Sender as u64 | End::Receiver as u64;
 
-/// How long somebody may keep the lock. It takes nanoseconds, unless it dies there.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The same for who leaves: a mailbox that is not given back is missed by nobody.
-const PATIENCE_LEAVING: Duration = Duration::from_millis(50);
+/// How long the lock may be held. It takes nanoseconds, unless its owner stops there.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for an end that leaves: rings that are not freed cost only memory.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The name of a connection in the segment of its receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Name {
-    /// The communicator.
-    pub(crate) context: u64,
-    /// The sender.
-    pub(crate) from: u32,
-    /// Which of its connections to this receiver.
-    pub(crate) channel: u16,
-    /// And which of the channel.
-    pub(crate) lane: u8,
-}
-
-impl Name {
-    /// Where the search for its entry begins.
+impl ConnectionName {
+    /// The index at which the search begins.
     const fn hash(&self) -> usize {
         (self.context ^ self.word().wrapping_mul(0x9e37_79b9_7f4a_7c15)) as usize
     }
@@ -70,7 +57,7 @@ pub(crate) enum End {
     Receiver = 2,
 }
 
-/// The directory that lies at a place of a segment.
+/// The directory at an offset of a segment.
 #[derive(Debug)]
 pub(super) struct Directory<'a, M = Segment> {
     pub(super) segment: &'a M,
@@ -85,14 +72,18 @@ impl<M> Clone for Directory<'_, M> {
 
 impl<M> Copy for Directory<'_, M> {}
 
-impl<M: Words> Directory<'_, M> {
-    /// The entry of a name and its mailbox, found or made. `prepare` makes a mailbox ready before anybody uses it.
-    pub(super) fn enter(self, name: Name, prepare: impl FnOnce(usize)) -> io::Result<(usize, usize)> {
+impl<M: AtomicMemory> Directory<'_, M> {
+    /// Finds or creates the entry of a name and its rings. `prepare` initialises new rings before anybody uses them.
+    pub(super) fn enter(
+        self,
+        name: ConnectionName,
+        prepare: impl FnOnce(usize),
+    ) -> io::Result<(usize, usize)> {
         let full = || {
             let why = "the shared memory of a rank is full: too many communicators are there at once";
             io::Error::other(why)
         };
-        self.locked(PATIENCE, || {
+        self.locked(LOCK_TIMEOUT, || {
             let mut free = None;
             for index in (0..ENTRIES).map(|step| name.hash().wrapping_add(step) % ENTRIES) {
                 match self.get(index, 0) {
@@ -102,41 +93,42 @@ impl<M: Words> Directory<'_, M> {
                     }
                     GIVEN_UP => _ = free.get_or_insert(index),
                     _ if (self.get(index, 1), self.get(index, 2)) == (name.context, name.word()) => {
-                        let mailbox = self.get(index, 3) as usize;
-                        return (mailbox < MAILBOXES).then_some((index, mailbox)).ok_or_else(full);
+                        let rings = self.get(index, 3) as usize;
+                        return (rings < CONNECTIONS_MAX).then_some((index, rings)).ok_or_else(full);
                     }
                     _ => {}
                 }
             }
             let index = free.ok_or_else(full)?;
-            let mailbox = self.take().ok_or_else(full)?;
-            prepare(mailbox);
-            for (field, value) in [(1, name.context), (2, name.word()), (3, mailbox as u64), (0, USED)] {
+            let rings = self.take().ok_or_else(full)?;
+            prepare(rings);
+            for (field, value) in [(1, name.context), (2, name.word()), (3, rings as u64), (0, USED)] {
                 self.set(index, field, value);
             }
-            Ok((index, mailbox))
+            Ok((index, rings))
         })?
     }
 
-    /// Words that entering and leaving reach, where no other name is there: for memory that has no others.
+    /// Offsets of all words that entering and leaving reach, where no other name is there: for a memory model that has no
+    /// others.
     #[cfg(test)]
-    pub(super) fn words_of(at: usize, name: Name) -> impl Iterator<Item = usize> {
+    pub(super) fn words_of(at: usize, name: ConnectionName) -> impl Iterator<Item = usize> {
         let entry = move |step: usize| {
             let index = name.hash().wrapping_add(step) % ENTRIES;
-            (0..4).map(move |field| at + 64 + MAILBOXES * 8 + index * ENTRY + field * 8)
+            (0..4).map(move |field| at + 64 + CONNECTIONS_MAX * 8 + index * ENTRY + field * 8)
         };
         [at, at + 8, at + 16, at + 64].into_iter().chain([ENTRIES - 1, 0, 1].into_iter().flat_map(entry))
     }
 
-    /// One end of a connection has no more use for its mailbox.
+    /// One end of a connection closes its rings.
     pub(super) fn leave(self, index: usize, end: End) {
-        // Without the lock it stays taken, and that is all.
-        let _ = self.locked(PATIENCE_LEAVING, || self.leave_locked(index, end));
+        // Without the lock they stay allocated, and that is all.
+        let _ = self.locked(LEAVE_TIMEOUT, || self.leave_locked(index, end));
     }
 
-    /// The receiver has no more use for any mailbox of a communicator, also those that it has never looked into.
+    /// The receiver closes all rings of a communicator, also those that it has never opened.
     pub(super) fn forget(self, context: u64) {
-        let _ = self.locked(PATIENCE_LEAVING, || {
+        let _ = self.locked(LEAVE_TIMEOUT, || {
             for index in 0..ENTRIES {
                 if self.get(index, 0) & USED != 0 && self.get(index, 1) == context {
                     self.leave_locked(index, End::Receiver);
@@ -150,11 +142,11 @@ impl<M: Words> Directory<'_, M> {
         if state != BOTH_LEFT {
             return self.set(index, 0, state);
         }
-        // In this order: a rank that dies in between leaves an unused mailbox, not one that two ranks use.
-        let mailbox = self.get(index, 3);
+        // In this order: a process that is killed in between leaks the rings, and no two connections share them.
+        let rings = self.get(index, 3);
         self.set(index, 0, GIVEN_UP);
-        self.give_back(mailbox);
-        // Where no search goes on after it, none needs to come here.
+        self.give_back(rings);
+        // Tombstones before an empty entry end no search: they become empty too.
         let mut last = index;
         if self.get((last + 1) % ENTRIES, 0) == EMPTY {
             while self.get(last, 0) == GIVEN_UP {
@@ -164,32 +156,32 @@ impl<M: Words> Directory<'_, M> {
         }
     }
 
-    /// A free mailbox.
+    /// Allocates rings.
     fn take(self) -> Option<usize> {
         let [used, free] = [8, 16].map(|word| self.segment.word(self.at + word));
         let count = free.load(Ordering::Relaxed) as usize;
-        if (1..=MAILBOXES).contains(&count) {
+        if (1..=CONNECTIONS_MAX).contains(&count) {
             free.store(count as u64 - 1, Ordering::Relaxed);
             return Some(self.free(count - 1).load(Ordering::Relaxed) as usize)
-                .filter(|one| *one < MAILBOXES);
+                .filter(|one| *one < CONNECTIONS_MAX);
         }
         let next = used.load(Ordering::Relaxed) as usize;
-        (next < MAILBOXES).then(|| {
+        (next < CONNECTIONS_MAX).then(|| {
             used.store(next as u64 + 1, Ordering::Relaxed);
             next
         })
     }
 
-    fn give_back(self, mailbox: u64) {
+    fn give_back(self, rings: u64) {
         let free = self.segment.word(self.at + 16);
         let count = free.load(Ordering::Relaxed) as usize;
-        if count < MAILBOXES {
-            self.free(count).store(mailbox, Ordering::Relaxed);
+        if count < CONNECTIONS_MAX {
+            self.free(count).store(rings, Ordering::Relaxed);
             free.store(count as u64 + 1, Ordering::Relaxed);
         }
     }
 
-    fn free(&self, index: usize) -> &M::Word {
+    fn free(&self, index: usize) -> &M::AtomicWord {
         self.segment.word(self.at + 64 + index * 8)
     }
 
@@ -202,19 +194,19 @@ impl<M: Words> Directory<'_, M> {
     }
 
     const fn field(&self, index: usize, field: usize) -> usize {
-        self.at + 64 + MAILBOXES * 8 + index * ENTRY + field * 8
+        self.at + 64 + CONNECTIONS_MAX * 8 + index * ENTRY + field * 8
     }
 
-    fn locked<T>(self, patience: Duration, action: impl FnOnce() -> T) -> io::Result<T> {
+    fn locked<T>(self, timeout: Duration, action: impl FnOnce() -> T) -> io::Result<T> {
         let lock = self.segment.word(self.at);
         let own = Owner::here();
         let since = Instant::now();
         let mut expected = 0;
         while let Err(found) = lock.compare_exchange(expected, own, Ordering::Acquire, Ordering::Relaxed) {
-            // The lock of a dead owner is taken over, unless another rank has done so.
+            // The lock of a dead owner is taken over, unless another process has done so.
             expected = if found != 0 && Owner::is_gone(found) { found } else { 0 };
-            if since.elapsed() > patience {
-                return Err(io::Error::other("a rank stopped while it made a mailbox"));
+            if since.elapsed() > timeout {
+                return Err(io::Error::other("a rank stopped while it changed the directory of a segment"));
             }
             M::yield_now();
         }
@@ -224,7 +216,7 @@ impl<M: Words> Directory<'_, M> {
     }
 }
 
-/// Who has the lock: the number of its process, and which processes are numbered so (its PID namespace).
+/// The owner of the lock: its pid and its PID namespace.
 struct Owner;
 
 impl Owner {
@@ -238,7 +230,7 @@ impl Owner {
         namespace << 32 | u64::from(std::process::id())
     }
 
-    /// Whether a process that had the lock is known to have ended. Of one in another container that cannot be said.
+    /// Whether the owner is known to have exited. A pid of another namespace cannot be checked.
     fn is_gone(owner: u64) -> bool {
         let number = i32::try_from(owner & 0xffff_ffff).ok().and_then(Pid::from_raw);
         let is_near = owner >> 32 == Self::here() >> 32;
@@ -250,7 +242,7 @@ impl Owner {
 mod tests {
     use super::*;
 
-    const NAME: Name = Name { context: 1, from: 2, channel: 3, lane: 0 };
+    const NAME: ConnectionName = ConnectionName { context: 1, from: 2, channel: 3, lane: 0 };
 
     #[test]
     fn a_lock_of_a_process_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not() {
@@ -261,7 +253,7 @@ mod tests {
         segment.word(0).store(Owner::here() >> 32 << 32 | u64::from(child.id()), Ordering::Relaxed);
         assert!(directory.enter(NAME, |_| {}).is_ok());
         assert_eq!(segment.word(0).load(Ordering::Relaxed), 0);
-        // Process 1 lives, and one of another container cannot be judged.
+        // Process 1 lives, and one of another namespace cannot be checked.
         for owner in [Owner::here() >> 32 << 32 | 1, (Owner::here() >> 32 ^ 1) << 32 | u64::from(child.id())]
         {
             segment.word(0).store(owner, Ordering::Relaxed);
@@ -270,19 +262,19 @@ mod tests {
         }
     }
 
-    /// Whoever dies between any two stores of a change leaves a directory in which no mailbox has two names.
+    /// A process that is killed between any two stores of a change leaves no rings with two names.
     #[test]
-    fn an_entry_is_given_up_before_its_mailbox_is_free() {
+    fn an_entry_is_given_up_before_its_rings_are_free() {
         let segment = Segment::create(LENGTH.next_multiple_of(4096)).unwrap();
         let directory = Directory { segment: &segment, at: 0 };
-        let (index, mailbox) = directory.enter(NAME, |_| {}).unwrap();
+        let (index, rings) = directory.enter(NAME, |_| {}).unwrap();
         directory.leave(index, End::Sender);
         directory.set(index, 0, GIVEN_UP);
-        // As if it had died here. Another connection gets another mailbox, or this one, but never shares it.
-        let other = Name { context: 9, ..NAME };
+        // As if it had been killed here. Another connection gets other rings, or these, but never shares them.
+        let other = ConnectionName { context: 9, ..NAME };
         let (_, second) = directory.enter(other, |_| {}).unwrap();
         let (_, third) = directory.enter(NAME, |_| {}).unwrap();
         assert_ne!(second, third);
-        assert_ne!(second, mailbox, "it was not given back");
+        assert_ne!(second, rings, "it was not given back");
     }
 }

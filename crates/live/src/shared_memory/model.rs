@@ -1,13 +1,13 @@
-//! The rings and the directory under a model checker: every order in which two threads may take their steps, and every value that
-//! the orderings of their loads and stores allow to be seen, up to a number of preemptions (`RAILNET_MODEL_PREEMPTIONS`).
+//! The rings and the directory under a model checker: every interleaving of two threads, and every value that the orderings of
+//! their loads and stores permit, up to a number of preemptions (`RAILNET_MODEL_PREEMPTIONS`).
 //!
-//! The code is that of [`super::Sender`], [`super::Receiver`] and [`super::directory`]; the memory is [`Model`], with words of loom's and
-//! shorter rings, so that a few slices go around all of them. Data in slots is not atomic: a place that is written while the
-//! other end may read it is a race, which loom reports.
+//! The code is that of [`super::Sender`], [`super::Receiver`] and [`super::directory`]; the memory is [`Model`], with loom's
+//! atomics and shorter rings, so that a few slices wrap around all of them. Data in slots is not atomic: a slot that is written
+//! while the other end may read it is a race, which loom reports.
 
 #![expect(
     clippy::arc_with_non_send_sync,
-    reason = "cells of the model checker are shared by its threads, which take turns"
+    reason = "capacity of the model checker are shared by its threads, which take turns"
 )]
 
 use std::collections::BTreeMap;
@@ -20,13 +20,14 @@ use loom::sync::atomic::AtomicU64;
 use railnet_coll::machine::Mark;
 use rustix::event::EventfdFlags;
 
-use super::mailbox::{self, End, Mailbox, Name};
-use super::words::{Word, Words};
-use super::{Distance, Peer, Receiver, Sender, are_rings_sound};
+use super::atomics::{AtomicMemory, AtomicWord};
+use super::ring::{self, End, Rings};
+use super::{CoreLatency, Peer, Receiver, Sender, are_rings_sound};
+use crate::transport::ConnectionName;
 
-const NAME: Name = Name { context: 1, from: 0, channel: 0, lane: 0 };
+const NAME: ConnectionName = ConnectionName { context: 1, from: 0, channel: 0, lane: 0 };
 
-/// An ordering that is left out, to find out whether the model checker misses it.
+/// An ordering that is left out, to test that the model checker notices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Omitted {
     Nothing,
@@ -40,7 +41,7 @@ struct ModelWord {
     omitted: Omitted,
 }
 
-impl Word for ModelWord {
+impl AtomicWord for ModelWord {
     fn load(&self, order: Ordering) -> u64 {
         self.word.load(if self.omitted == Omitted::Acquire { Ordering::Relaxed } else { order })
     }
@@ -65,11 +66,11 @@ impl Word for ModelWord {
     }
 }
 
-/// A segment with one mailbox.
+/// A segment with the rings of one connection.
 #[derive(Debug)]
 struct Model {
-    words: BTreeMap<usize, ModelWord>,
-    /// What lies in slots, by where they begin. The sender is the first to come to each.
+    atomics: BTreeMap<usize, ModelWord>,
+    /// Data of slots by their offset. The sender is the first to reach each.
     slots: Mutex<BTreeMap<usize, Arc<Cell<u64>>>>,
 }
 
@@ -78,8 +79,8 @@ const _: () = assert!(are_rings_sound::<Model>());
 impl Model {
     fn new(omitted: Omitted) -> Self {
         let word = |offset| (offset, ModelWord { word: AtomicU64::new(0), omitted });
-        let words = mailbox::words_of::<Self>(NAME).map(word).collect();
-        Self { words, slots: Mutex::default() }
+        let atomics = ring::words_of::<Self>(NAME).map(word).collect();
+        Self { atomics, slots: Mutex::default() }
     }
 
     fn slot(&self, at: *mut u8) -> Arc<Cell<u64>> {
@@ -88,20 +89,20 @@ impl Model {
     }
 }
 
-impl Words for Model {
-    type Word = ModelWord;
+impl AtomicMemory for Model {
+    type AtomicWord = ModelWord;
 
     const LINES: u64 = 4;
-    const SHORTS: u64 = 4;
-    const LONGS: u64 = 2;
-    const TELL: u64 = 2;
+    const SHORT_SLOTS: u64 = 4;
+    const LONG_SLOTS: u64 = 2;
+    const CREDIT_INTERVAL: u64 = 2;
 
     fn len(&self) -> usize {
-        mailbox::SEGMENT
+        ring::SEGMENT
     }
 
     fn word(&self, offset: usize) -> &ModelWord {
-        self.words.get(&offset).unwrap_or_else(|| panic!("the model has no word at {offset}"))
+        self.atomics.get(&offset).unwrap_or_else(|| panic!("the model has no word at {offset}"))
     }
 
     fn pointer(&self, offset: usize, _length: usize) -> *mut u8 {
@@ -113,7 +114,7 @@ impl Words for Model {
     }
 }
 
-/// Slices that a sender sends, and whether something came to it before each, so that it has a line alone.
+/// Slices that a sender sends, and whether something arrives before each, so that it has a line for itself.
 #[derive(Clone, Copy, Debug)]
 struct Slices {
     lengths: &'static [usize],
@@ -122,8 +123,8 @@ struct Slices {
 
 fn sends(mut sender: Sender<Model>, memory: &Model, slices: Slices) -> Sender<Model> {
     for (number, length) in (1..).zip(slices.lengths) {
-        // As a machine does, which has so many slots.
-        while sender.sent - sender.freed == Model::LONGS {
+        // As a rank machine does, which has DEPTH slots.
+        while sender.sent - sender.freed == Model::LONG_SLOTS {
             if sender.freed() == 0 {
                 loom::thread::yield_now();
             }
@@ -152,7 +153,7 @@ fn receives(mut receiver: Receiver<Model>, memory: &Model, slices: Slices) -> Re
     receiver
 }
 
-/// Preemptions that are tried, unless told otherwise: more take long, and two find most faults.
+/// The default preemption bound: more take long, and two find most faults.
 const PREEMPTIONS: usize = 2;
 
 fn preemptions() -> usize {
@@ -168,13 +169,14 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn peer(memory: &Arc<Model>) -> Peer<Model> {
-    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-    Peer { segment: Arc::clone(memory), bell: Arc::new(bell), process: None, reads: false }
+    let doorbell =
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+    Peer { segment: Arc::clone(memory), doorbell: Arc::new(doorbell), process: None, reads: false }
 }
 
-fn sender(mailbox: Mailbox<Model>, memory: &Arc<Model>) -> Sender<Model> {
-    let mut sender = Sender::new(mailbox, peer(memory), Arc::default());
-    sender.distance = Distance::unmeasured();
+fn sender(rings: Rings<Model>, memory: &Arc<Model>) -> Sender<Model> {
+    let mut sender = Sender::new(rings, peer(memory), Arc::default());
+    sender.core_latency = CoreLatency::unmeasured();
     sender
 }
 
@@ -182,18 +184,18 @@ fn sender(mailbox: Mailbox<Model>, memory: &Arc<Model>) -> Sender<Model> {
 fn check_rings(slices: Slices, omitted: Omitted) {
     check(move || {
         let memory = Arc::new(Model::new(omitted));
-        let open = |end| Mailbox::open(&memory, NAME, end, 2).expect("the segment is empty");
+        let open = |end| Rings::open(&memory, NAME, end, 2).expect("the segment is empty");
         let sender = sender(open(End::Sender), &memory);
         let receiver = Receiver::new(open(End::Receiver), peer(&memory), Arc::default());
         let theirs = Arc::clone(&memory);
         let other = loom::thread::spawn(move || receives(receiver, &theirs, slices));
         let sender = sends(sender, &memory, slices);
-        // Both leave in this thread: that has a model of its own.
+        // Both ends are dropped in this thread: closing has a model of its own.
         drop((sender, other.join()));
     });
 }
 
-/// Around the lines; two in a line; lines that are closed; around the short slots; around the long ones; all together.
+/// Wrapping the lines; two slices in a line; closed lines; wrapping the short slots; the long ones; all together.
 const ALL: [Slices; 6] = [
     Slices { lengths: &[8; 6], is_exchange: true },
     Slices { lengths: &[8; 5], is_exchange: false },
@@ -202,7 +204,7 @@ const ALL: [Slices; 6] = [
     Slices { lengths: &[8192; 4], is_exchange: false },
     Slices { lengths: &[8, 8192, 1024, 8, 8192], is_exchange: false },
 ];
-/// What takes longer, where more than the usual preemptions are asked for.
+/// Longer sequences, where more than the default preemptions are asked for.
 const LONGER: [Slices; 2] = [
     Slices { lengths: &[8; 8], is_exchange: false },
     Slices { lengths: &[8, 8192, 8, 1024, 8, 8192], is_exchange: false },
@@ -217,17 +219,17 @@ fn no_slice_is_read_before_it_is_there_or_overwritten_before_it_is_taken() {
 }
 
 #[test]
-fn ends_that_open_a_mailbox_at_the_same_time_have_the_same_one() {
+fn ends_that_open_at_the_same_time_have_the_same_rings() {
     let slices = Slices { lengths: &[8, 8192], is_exchange: false };
     check(move || {
         let memory = Arc::new(Model::new(Omitted::Nothing));
         let theirs = Arc::clone(&memory);
         let other = loom::thread::spawn(move || {
-            let mailbox = Mailbox::open(&theirs, NAME, End::Receiver, 2).expect("there is room");
-            receives(Receiver::new(mailbox, peer(&theirs), Arc::default()), &theirs, slices)
+            let rings = Rings::open(&theirs, NAME, End::Receiver, 2).expect("there is room");
+            receives(Receiver::new(rings, peer(&theirs), Arc::default()), &theirs, slices)
         });
-        let mailbox = Mailbox::open(&memory, NAME, End::Sender, 2).expect("there is room");
-        let sender = sends(sender(mailbox, &memory), &memory, slices);
+        let rings = Rings::open(&memory, NAME, End::Sender, 2).expect("there is room");
+        let sender = sends(sender(rings, &memory), &memory, slices);
         drop((sender, other.join()));
     });
 }

@@ -1,5 +1,5 @@
-//! Memory that processes of one host share: a file without a name, mapped by each of them. It is gone when the last of
-//! them is, however that ends.
+//! Memory that processes of one host share: a memfd, mapped by each of them. The kernel frees it with the last of them, however
+//! that ends.
 #![expect(unsafe_code, reason = "memory that processes share is mapped, and reached through pointers")]
 
 use std::io;
@@ -18,23 +18,23 @@ pub(crate) struct Segment {
     file: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to the value and is not tied to a thread. Its words are reached as atomics, and its bytes
-// only through pointers, whose users order their accesses by those words.
+// SAFETY: the mapping belongs to the value and is not tied to a thread. Its atomics are reached as atomics, and its bytes
+// only through pointers, whose users order their accesses by those atomics.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// A new one of zeros. Pages that nobody touches take no memory.
+    /// Creates one of zeros. Pages that are never touched take no memory.
     pub(crate) fn create(length: usize) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("railnet", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, length as u64)?;
-        // Who maps it relies on its length: a file that shrinks kills its readers.
+        // Peers rely on its length: a file that shrinks kills its readers by SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::map(file, length)
     }
 
-    /// One that another process has made.
+    /// Maps one that another process created.
     pub(crate) fn open(file: OwnedFd) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(&file)?;
         if !seals.contains(SealFlags::SHRINK) {
@@ -60,12 +60,12 @@ impl Segment {
         Ok(Self { base, length, file })
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     pub(crate) const fn len(&self) -> usize {
         self.length
     }
 
-    /// A word, at a multiple of eight.
+    /// The word at an offset, which is a multiple of eight.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         let is_inside = self.length.checked_sub(8).is_some_and(|last| offset <= last);
@@ -75,17 +75,17 @@ impl Segment {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// All of its whole words.
+    /// All of its words.
     #[inline]
-    pub(crate) fn words(&self) -> &[AtomicU64] {
+    pub(crate) fn atomics(&self) -> &[AtomicU64] {
         // SAFETY: they lie in the mapping, which begins at a page and lives as long as `self`; every process that has it
         // reaches them as atomics.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.length / 8) }
     }
 
-    /// Begins to fetch the line of a place, so that it is there when it is read.
+    /// Prefetches the cache line at an offset.
     #[inline]
-    pub(crate) fn fetch(&self, offset: usize) {
+    pub(crate) fn prefetch(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -96,9 +96,9 @@ impl Segment {
         let _ = offset;
     }
 
-    /// The same for one that will be written: other cores give it up.
+    /// Prefetches it for writing: other cores give it up.
     #[inline]
-    pub(crate) fn fetch_to_write(&self, offset: usize) {
+    pub(crate) fn prefetch_for_write(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
@@ -109,14 +109,14 @@ impl Segment {
         let _ = offset;
     }
 
-    /// Gets pages that will be written, all at once. What cannot be had now is got when it is written.
+    /// Populates pages that will be written, all at once. A page that fails is faulted in when it is written.
     pub(crate) fn populate(&self, offset: usize, length: usize) {
         let at = self.pointer(offset, length).cast();
         // SAFETY: it lies in the mapping, and no byte of it changes.
         let _ = unsafe { rustix::mm::madvise(at, length, rustix::mm::Advice::LinuxPopulateWrite) };
     }
 
-    /// Where bytes lie.
+    /// The address of so many bytes at an offset.
     #[inline]
     pub(crate) fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
@@ -162,7 +162,7 @@ mod tests {
             let outside = std::panic::catch_unwind(|| segment.word(offset).load(Ordering::Relaxed));
             assert!(outside.is_err(), "there is no whole word at {offset}");
         }
-        assert_eq!(segment.words().len(), 512);
+        assert_eq!(segment.atomics().len(), 512);
     }
 
     #[test]

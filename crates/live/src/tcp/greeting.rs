@@ -1,20 +1,21 @@
-//! What a stream begins with: its name, and a proof that it belongs to the job. No secret travels.
+//! The beginning of a stream: the name of its connection, and a proof that it belongs to the job. No secret travels.
 //!
 //! ```text
 //!   dialer ── magic, nonce, name, proof ──▶ acceptor      proof: HMAC over the acceptor's token, the nonce and the name
 //! ```
 //!
 //! The acceptor need not be ready: the proof needs no challenge, because a token is of one process and one rendezvous, and a
-//! nonce is taken once. Who listens learns neither secret nor keys, and what was overheard opens no stream.
+//! nonce is accepted once. An eavesdropper learns neither secret nor keys, and a replayed greeting opens no stream.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::{Name, Token};
+use super::Token;
 use crate::seal::{Seal, Seals};
 use crate::secret::Secret;
+use crate::transport::ConnectionName;
 
 const MAGIC: [u8; 8] = *b"RAILTCP2";
 const NONCE: std::ops::Range<usize> = 8..24;
@@ -23,13 +24,17 @@ const PROOF: std::ops::Range<usize> = 40..72;
 /// Bytes of a greeting.
 pub(super) const LENGTH: usize = PROOF.end;
 
-/// How long an unauthenticated peer may take for its greeting.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Unauthenticated peers at once; of more, the oldest is closed.
+/// The timeout of a greeting.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most unauthenticated streams at a time; beyond that, the oldest is closed.
 pub(super) const UNAUTHENTICATED_MAX: usize = 256;
 
-/// A greeting for the process of this token, and the codes of what follows it.
-pub(super) fn write(secret: &Secret, token: &Token, name: &Name) -> io::Result<([u8; LENGTH], Seals)> {
+/// Makes a greeting for the process of this token, and the MACs of what follows it.
+pub(super) fn write(
+    secret: &Secret,
+    token: &Token,
+    name: &ConnectionName,
+) -> io::Result<([u8; LENGTH], Seals)> {
     let nonce: [u8; 16] = crate::secret::random()?;
     let mut bytes = [0; LENGTH];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -41,13 +46,13 @@ pub(super) fn write(secret: &Secret, token: &Token, name: &Name) -> io::Result<(
     Ok((bytes, Seals { send, receive }))
 }
 
-/// The codes of both directions, the dialer's first.
+/// The MACs of both directions, the dialer's first.
 fn seals(secret: &Secret, token: &Token, greeting: &[u8; LENGTH]) -> [Seal; 2] {
     [&b"railnet stream forward"[..], b"railnet stream back   "]
         .map(|purpose| Seal::new(&secret.key_of(purpose, &[token, &greeting[NONCE], &greeting[NAME]])))
 }
 
-/// A stream whose greeting is not complete.
+/// A stream whose greeting is incomplete.
 #[derive(Debug)]
 pub(super) struct Fresh {
     stream: TcpStream,
@@ -55,22 +60,22 @@ pub(super) struct Fresh {
     since: Instant,
 }
 
-/// What has become of it.
+/// What became of a greeting.
 pub(super) enum Greeted {
-    /// There is more to come.
+    /// It is incomplete.
     Waits(Fresh),
-    /// It belongs to the job.
-    Belongs(Name, TcpStream, Seals),
-    /// It does not, or it came too late.
+    /// It is right: the stream belongs to the job.
+    Belongs(ConnectionName, TcpStream, Seals),
+    /// It is wrong, or too late.
     Closed,
 }
 
-/// What an acceptor holds greetings against.
+/// Checks greetings.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) secret: Secret,
     pub(super) token: Token,
-    /// Nonces of streams that were taken.
+    /// Nonces of streams that were accepted.
     nonces: BTreeSet<[u8; 16]>,
 }
 
@@ -79,7 +84,7 @@ impl Acceptor {
         Self { secret, token, nonces: BTreeSet::new() }
     }
 
-    /// Reads on.
+    /// Reads more of a greeting.
     pub(super) fn greet(&mut self, mut fresh: Fresh) -> Greeted {
         let mut buffer = [0; LENGTH];
         let missing = &mut buffer[..LENGTH - fresh.bytes.len()];
@@ -91,7 +96,7 @@ impl Acceptor {
         }
         let is_ours = fresh.bytes.iter().zip(&MAGIC).all(|(found, expected)| found == expected);
         let Some(bytes) = fresh.bytes.first_chunk::<LENGTH>() else {
-            return match is_ours && fresh.since.elapsed() < PATIENCE {
+            return match is_ours && fresh.since.elapsed() < GREETING_TIMEOUT {
                 true => Greeted::Waits(fresh),
                 false => Greeted::Closed,
             };
@@ -102,7 +107,7 @@ impl Acceptor {
         if !is_ours || !self.secret.is_code(&proof, b"railnet stream", &parts) || !self.nonces.insert(nonce) {
             return Greeted::Closed;
         }
-        let name = Name::read(bytes[NAME].try_into().expect("as long as a name"));
+        let name = ConnectionName::read(bytes[NAME].try_into().expect("as long as a name"));
         let [receive, send] = seals(&self.secret, &self.token, bytes);
         Greeted::Belongs(name, fresh.stream, Seals { send, receive })
     }
@@ -114,7 +119,7 @@ impl Fresh {
     }
 }
 
-impl Name {
+impl ConnectionName {
     fn write(&self) -> [u8; NAME.end - NAME.start] {
         let mut bytes = [0; NAME.end - NAME.start];
         bytes[..8].copy_from_slice(&self.context.to_le_bytes());

@@ -1,58 +1,48 @@
-//! TCP between ranks: a stream for each connection of the schedules, in one direction.
+//! TCP between ranks: one stream for each connection of a schedule, in one direction.
 //!
-//! The receiver reads a stream only as far as it has slots, and the kernel holds the sender back when its buffers are
-//! full: nothing has to be asked for or given back. Whoever connects begins with a greeting that names the connection
-//! and proves that it belongs to the job; streams that begin otherwise are closed and counted.
+//! Flow control is the kernel's: the receiver reads a stream only as far as it has slots, and full socket buffers hold the
+//! sender back, so that there are no credits. The side that connects begins with a greeting that names the connection and
+//! proves that it belongs to the job; streams that begin otherwise are closed and counted.
 
 mod greeting;
 mod header;
-mod lent;
 mod stream;
+mod transport;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-pub(crate) use lent::{Landing, Lent};
-pub(crate) use stream::{Receiver, SLOT, Sender};
+pub(crate) use stream::{Receiver, Sender};
 
 use crate::seal::Seals;
 use crate::secret::Secret;
 use crate::socket;
+use crate::transport::ConnectionName;
 use greeting::{Acceptor, Fresh, Greeted, UNAUTHENTICATED_MAX};
 
-/// What tells a process of one rendezvous from all others. It is no secret.
+/// Tells a process of one rendezvous from all others. It is no secret.
 pub(crate) type Token = [u8; 16];
 
-/// How long one address of a peer is tried.
+/// The timeout of connecting to one address of a peer.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// The name of a stream at its receiver.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Name {
-    pub(crate) context: u64,
-    pub(crate) from: u32,
-    pub(crate) channel: u16,
-    pub(crate) lane: u8,
-}
-
-/// Where a rank takes streams.
+/// The listener of a rank, and what it needs to connect to others.
 #[derive(Debug)]
 pub(crate) struct Tcp {
-    rank: u32,
     acceptor: Acceptor,
     listener: TcpListener,
     peers: BTreeMap<u32, Peer>,
     /// Whether ranks of this host share cores.
     shares_cores: bool,
-    /// Streams whose greeting is not complete.
+    /// Streams whose greeting is incomplete.
     fresh: Vec<Fresh>,
-    /// Streams that nobody here has asked for yet.
-    known: BTreeMap<Name, Stream>,
-    strangers: u64,
+    /// Accepted streams that no receiver has asked for yet.
+    known: BTreeMap<ConnectionName, Stream>,
+    /// Streams of unauthenticated peers that were closed.
+    refused: u64,
 }
 
 /// How another rank is reached.
@@ -62,11 +52,11 @@ pub(crate) struct Peer {
     pub(crate) token: Token,
     /// Whether it is on this host.
     pub(crate) is_here: bool,
-    /// Whether what goes between it and this rank carries codes.
+    /// Whether data to and from it is authenticated.
     pub(crate) is_sealed: bool,
 }
 
-/// A stream that belongs to the job, and the codes of what goes along it, where it carries any.
+/// An authenticated stream, and the MACs of its data if it carries any.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) stream: TcpStream,
@@ -75,22 +65,21 @@ pub(crate) struct Stream {
 
 impl Tcp {
     /// Listens at an address, or at all of them.
-    pub(crate) fn listen(rank: u32, secret: Secret, token: Token, bind: Option<IpAddr>) -> io::Result<Self> {
+    pub(crate) fn listen(secret: Secret, token: Token, bind: Option<IpAddr>) -> io::Result<Self> {
         let listener = listener(bind)?;
         listener.set_nonblocking(true)?;
         Ok(Self {
-            rank,
             acceptor: Acceptor::new(secret, token),
             listener,
             peers: BTreeMap::new(),
             shares_cores: false,
             fresh: Vec::new(),
             known: BTreeMap::new(),
-            strangers: 0,
+            refused: 0,
         })
     }
 
-    /// The port it listens at.
+    /// The port of the listener.
     pub(crate) fn port(&self) -> io::Result<u16> {
         Ok(self.listener.local_addr()?.port())
     }
@@ -99,22 +88,8 @@ impl Tcp {
         (self.peers, self.shares_cores) = (peers, shares_cores);
     }
 
-    /// Streams that were closed because they did not belong here.
-    pub(crate) fn strangers(&self) -> u64 {
-        self.strangers
-    }
-
-    pub(crate) fn listener(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-
-    /// Connects to a rank. It need not be ready: its system takes the stream for it.
-    pub(crate) fn sender(&self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<Sender> {
-        Sender::new(self.dial(to, Name { context, from: self.rank, channel, lane })?, self.shares_cores)
-    }
-
-    /// A stream to a rank, at the beginning of which stands this name.
-    pub(crate) fn dial(&self, to: u32, name: Name) -> io::Result<Stream> {
+    /// Connects to a rank, and sends the greeting with this name.
+    pub(crate) fn dial(&self, to: u32, name: ConnectionName) -> io::Result<Stream> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?;
         let mut stream = connect(&peer.addresses, peer.is_here)?;
         let (greeting, seals) = greeting::write(&self.acceptor.secret, &peer.token, &name)?;
@@ -122,47 +97,26 @@ impl Tcp {
         Ok(Stream { stream, seals: peer.is_sealed.then_some(seals) })
     }
 
-    /// The end at which slices of a rank arrive, once that rank has connected.
-    pub(crate) fn receiver(
-        &mut self,
-        context: u64,
-        from: u32,
-        channel: u16,
-        lane: u8,
-    ) -> io::Result<Option<Receiver>> {
-        self.take(Name { context, from, channel, lane })?.map(Receiver::new).transpose()
-    }
-
-    /// The stream of this name, once it has come.
-    pub(crate) fn take(&mut self, name: Name) -> io::Result<Option<Stream>> {
-        self.accept()?;
+    /// The stream of this name, once it was accepted.
+    pub(crate) fn take(&mut self, name: ConnectionName) -> io::Result<Option<Stream>> {
+        self.poll_accept()?;
         Ok(self.known.remove(&name))
     }
 
-    /// Closes streams of a communicator that nobody here will ask for any more.
-    pub(crate) fn forget(&mut self, context: u64) {
-        self.known.retain(|name, _| name.context != context);
-    }
-
-    /// The rank that it is.
-    pub(crate) fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    /// Takes streams that wait, and reads the greetings of those that have not said theirs.
-    pub(crate) fn accept(&mut self) -> io::Result<()> {
+    /// Accepts pending connections, and reads greetings that are incomplete.
+    pub(crate) fn poll_accept(&mut self) -> io::Result<()> {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(true)?;
                     if self.fresh.len() >= UNAUTHENTICATED_MAX {
                         self.fresh.remove(0);
-                        self.strangers += 1;
+                        self.refused += 1;
                     }
                     self.fresh.push(Fresh::new(stream));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Somebody hung up before it was answered.
+                // The peer hung up before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -171,7 +125,7 @@ impl Tcp {
         for fresh in std::mem::take(&mut self.fresh) {
             match self.acceptor.greet(fresh) {
                 Greeted::Waits(fresh) => self.fresh.push(fresh),
-                Greeted::Closed => self.strangers += 1,
+                Greeted::Closed => self.refused += 1,
                 Greeted::Belongs(name, stream, seals) => {
                     let is_sealed = self.peers.get(&name.from).is_some_and(|peer| peer.is_sealed);
                     let seals = is_sealed.then_some(seals);
@@ -183,11 +137,11 @@ impl Tcp {
     }
 }
 
-/// A listener at a port that the system chooses, at an address or at all of them.
+/// A listener at an ephemeral port, at an address or at all of them.
 pub(crate) fn listener(bind: Option<IpAddr>) -> io::Result<TcpListener> {
     match bind {
         Some(address) => TcpListener::bind((address, 0)),
-        // A machine without IPv6 has IPv4.
+        // A host without IPv6 has IPv4.
         None => TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")),
     }
 }
@@ -226,13 +180,12 @@ mod tests {
         assert!(error.to_string().starts_with(&address.to_string()), "{error}");
     }
 
-    const NAME: Name = Name { context: 7, from: 1, channel: 2, lane: 3 };
+    const NAME: ConnectionName = ConnectionName { context: 7, from: 1, channel: 2, lane: 3 };
 
     /// Two ranks of a job with this secret, the second of which dials the first.
     fn ranks(secret: &[u8]) -> [Tcp; 2] {
         let mut ranks = [0, 1].map(|rank| {
-            Tcp::listen(rank, Secret::new(secret), [rank as u8; 16], Some(IpAddr::from([127, 0, 0, 1])))
-                .unwrap()
+            Tcp::listen(Secret::new(secret), [rank as u8; 16], Some(IpAddr::from([127, 0, 0, 1]))).unwrap()
         });
         let addresses = ranks.each_ref().map(|rank| vec![rank.listener.local_addr().unwrap()]);
         for (index, rank) in ranks.iter_mut().enumerate() {
@@ -248,11 +201,11 @@ mod tests {
         ranks
     }
 
-    /// Has a rank take what comes until that is so.
+    /// Accepts until the condition holds.
     fn until(rank: &mut Tcp, what: &str, is_so: impl Fn(&Tcp) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !is_so(rank) {
-            rank.accept().unwrap();
+            rank.poll_accept().unwrap();
             assert!(Instant::now() < deadline, "waited for {what}");
             std::thread::yield_now();
         }
@@ -261,7 +214,7 @@ mod tests {
     #[test]
     fn a_greeting_that_was_overheard_opens_no_stream() {
         let [mut acceptor, dialer] = ranks(b"apple");
-        // What goes to the acceptor, word for word.
+        // Every byte that goes to the acceptor.
         let (overheard, _) = greeting::write(&dialer.acceptor.secret, &[0; 16], &NAME).unwrap();
         let address = acceptor.listener.local_addr().unwrap();
         let send = |bytes: &[u8]| TcpStream::connect(address).unwrap().write_all(bytes).unwrap();
@@ -269,7 +222,7 @@ mod tests {
         until(&mut acceptor, "the stream", |rank| rank.known.contains_key(&NAME));
         acceptor.known.clear();
         send(&overheard);
-        // One of another rendezvous, one changed, one of another secret, garbage, and nothing at all.
+        // One of another rendezvous, a changed one, one of another secret, garbage, and nothing at all.
         let (elsewhere, _) = greeting::write(&Secret::new(b"apple"), &[9; 16], &NAME).unwrap();
         let mut changed = greeting::write(&Secret::new(b"apple"), &[0; 16], &NAME).unwrap().0;
         changed[24] ^= 1;
@@ -277,7 +230,7 @@ mod tests {
         for bytes in [&elsewhere[..], &changed, &pear, b"GET / HTTP/1.1", b""] {
             send(bytes);
         }
-        until(&mut acceptor, "all to be refused", |rank| rank.strangers() == 6);
+        until(&mut acceptor, "all to be refused", |rank| rank.refused == 6);
         assert!(acceptor.known.is_empty() && acceptor.fresh.is_empty());
         drop(dialer);
     }
@@ -289,9 +242,9 @@ mod tests {
         let mut idle = Vec::new();
         for _ in 0..UNAUTHENTICATED_MAX + 44 {
             idle.push(TcpStream::connect(address).unwrap());
-            acceptor.accept().unwrap();
+            acceptor.poll_accept().unwrap();
         }
-        until(&mut acceptor, "the limit", |rank| rank.strangers() == 44);
+        until(&mut acceptor, "the limit", |rank| rank.refused == 44);
         assert_eq!(acceptor.fresh.len(), UNAUTHENTICATED_MAX);
         let sent = dialer.dial(0, NAME).unwrap();
         until(&mut acceptor, "the stream", |rank| rank.known.contains_key(&NAME));

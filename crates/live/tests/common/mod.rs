@@ -1,4 +1,4 @@
-//! Two NICs on real sockets, driven by turns from one thread.
+//! Two NICs on real sockets, driven from one thread.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -29,8 +29,12 @@ impl Ranks {
         ranks
     }
 
+    pub(crate) fn pid(&self, rank: usize) -> Pid {
+        Pid::from_child(&self.0[rank].0)
+    }
+
     pub(crate) fn signal(&self, rank: usize, signal: Signal) {
-        kill_process(Pid::from_child(&self.0[rank].0), signal).unwrap();
+        kill_process(self.pid(rank), signal).unwrap();
     }
 
     /// Waits for a line of a rank.

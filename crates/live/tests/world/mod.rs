@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use railnet_core::Rank;
 use railnet_live::communicator::Options;
-use railnet_live::launch::{Launch, Launcher, Meeting, free_port};
+use railnet_live::launch::{Launch, Launcher, RendezvousAddress, free_port};
 use railnet_live::rendezvous::Config;
 use railnet_live::{Communicator, Conduit};
 
@@ -20,7 +20,7 @@ pub(crate) fn configs(world_size: u32) -> Vec<Config> {
             launcher: Launcher::Torchrun,
             rank: Rank(rank),
             world_size,
-            meeting: Some(Meeting::new("127.0.0.1", port)),
+            rendezvous: Some(RendezvousAddress::new("127.0.0.1", port)),
             job: "test".to_owned(),
             ..Launch::alone()
         };

@@ -7,9 +7,9 @@ use super::figures::{Group, Row, Spread};
 
 pub(crate) fn of(groups: &[Group], nice: i32) -> Value {
     json!({
-        "host": railnet_live::machine::host_name(),
-        "system": railnet_live::machine::system(),
-        "cores": railnet_live::machine::cores().usable,
+        "host": railnet_live::host::host_name(),
+        "system": railnet_live::host::system(),
+        "cores": railnet_live::host::cores().usable,
         "session_nice": nice,
         "places": groups.iter().map(place).collect::<Vec<_>>(),
     })

@@ -74,7 +74,7 @@ impl Team {
         for mut command in commands(&socket) {
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
             // Ranks that wait for their turn see the end of their connection; one that hangs does not.
-            railnet_live::job::bind(&mut command);
+            railnet_live::supervisor::bind(&mut command);
             let child = command.spawn();
             let program = command.get_program().display();
             team.children.push(child.with_context(|| format!("cannot start {program}"))?);

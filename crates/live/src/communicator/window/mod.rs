@@ -18,23 +18,23 @@ use railnet_core::{Bytes, Rank};
 use super::{Element, Error, element};
 use crate::memory::Buffer;
 use crate::rdma::window::Signals;
-use crate::shared_memory::foreign::Process;
-use crate::tcp::window::{Link, Service};
+use crate::shared_memory::peer_process::PeerProcess;
+use crate::tcp::window::{Link, ServiceThread};
 use owner::Owner;
 use staging::Staging;
 
-/// Memory of every rank of a communicator that all of them may put data into and get data from, without the owner's
-/// help: made by [`Communicator::window`](crate::Communicator::window).
+/// Memory of every rank of a communicator that all of them may put data into and get data from, without the owner's help: made
+/// by [`Communicator::window`](crate::Communicator::window).
 ///
-/// - A **put** returns when the data may be changed again; it is at the target when a [signal](Window::signal) that was sent
-///   after it is seen there, or when a [flush](Window::flush) after it has returned.
-/// - **Signals** are counted, for each pair of ranks and each window. A wait uses as many up as it waited for.
-/// - To one target everything goes in order. Between different targets there is none.
-/// - A rank that dies, leaves or does not answer is an error that names it. What failed to reach its target may be there
-///   in parts; do no more with the window then.
+/// - A **put** returns when its source buffer may be reused; the data is at the target when a [signal](Window::signal) that was
+///   sent after it is seen there, or when a [flush](Window::flush) after it has returned.
+/// - **Signals** are counted for each pair of ranks and each window. A wait consumes as many as it waited for.
+/// - Operations to one target are executed in order, those to different targets in any.
+/// - A rank that dies, leaves or does not answer is an error that names it. A put that failed may have been executed in part;
+///   do not use the window after that.
 ///
 /// In shared memory these are stores into the target's memory, over RoCEv2 WRITEs, READs and atomics of its NIC, over TCP
-/// messages that a thread at the target takes.
+/// requests to the RMA service of the target.
 ///
 /// ```
 /// use railnet_live::Communicator;
@@ -55,42 +55,42 @@ use staging::Staging;
 #[derive(Debug)]
 pub struct Window<'a, T: Element> {
     communicator: Owner<'a>,
-    /// Which of its communicator's windows.
+    /// Its index among the windows of its communicator.
     number: u64,
     memory: Buffer,
     signals: Signals,
-    /// Whether others write to memory that is not mapped by them, and that must not become anything else.
+    /// Whether others write to memory that they have not mapped, and that must not be freed.
     is_written_from_outside: bool,
     /// Elements of each rank's part.
     lengths: Vec<usize>,
-    roads: Vec<Road>,
-    service: Option<Service>,
+    routes: Vec<Route>,
+    service: Option<ServiceThread>,
     staging: Option<Mutex<Staging>>,
-    /// Signals of each rank that waits have used up.
+    /// Signals of each rank that waits have consumed.
     used: Mutex<Vec<u64>>,
     _elements: PhantomData<fn() -> T>,
 }
 
-/// What leads to the part of a rank.
+/// How a rank's part is reached.
 #[derive(Debug)]
-enum Road {
+enum Route {
     /// It is this process's, or mapped into it.
     Memory(Buffer, Signals),
-    /// It is memory that the target's program had already: the kernel copies to and from it, at this address.
-    Process(Process, u64, Signals),
+    /// It is the target program's own memory: the kernel copies to and from it, at this address.
+    PeerProcess(PeerProcess, u64, Signals),
     Tcp(Mutex<Link>),
     Nic,
 }
 
-/// How puts to a rank's part of a window get there.
+/// The path of puts to a rank's part of a window.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WindowPath {
     /// Stores into memory that both processes have mapped.
     SharedMemory,
     /// `process_vm_writev`: the memory is the target program's own ([`Communicator::register`](crate::Communicator::register)), on the same host.
     ProcessMemory,
-    /// Messages over TCP that a thread at the target takes: between hosts, and on one host where the memory is the target
-    /// program's own and the kernel does not let this process write there.
+    /// Requests to the RMA service of the target over TCP: between hosts, and on one host if the memory is the target program's
+    /// own and the kernel does not let this process write there.
     Service,
     /// RDMA WRITEs of the NIC.
     Rdma,
@@ -107,16 +107,16 @@ impl fmt::Display for WindowPath {
     }
 }
 
-/// Signals that a rank is waited for: how many of which.
+/// Signals to wait for: of which rank, and how many.
 pub type SignalCount = (usize, u64);
 
-/// A lock that nothing leaves half changed.
+/// Locks, also after a panic: no holder leaves its data inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Element> Window<'_, T> {
-    /// Which of its communicator's windows it is, from 0 on.
+    /// Its index among the windows of its communicator.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -126,13 +126,13 @@ impl<T: Element> Window<'_, T> {
         self.lengths[self.communicator.rank()]
     }
 
-    /// Whether this rank's part has none.
+    /// Whether this rank's part has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where this rank's part begins. Whoever reads or writes there without the methods of this sees what others have put once a wait for
-    /// their signal has returned, and leaves alone what they are putting.
+    /// The address of this rank's part. Direct accesses see what others have put once a wait for their signal has returned, and
+    /// must not race with puts.
     pub fn start(&self) -> NonNull<T> {
         NonNull::new(self.memory.pointer().cast()).expect("memory does not begin at address 0")
     }
@@ -142,27 +142,27 @@ impl<T: Element> Window<'_, T> {
         Ok(self.lengths[self.communicator.named(rank)?.0 as usize])
     }
 
-    /// Copies elements of this rank's own part from `offset` on.
+    /// Copies elements of this rank's own part, from `offset` on.
     pub fn read(&self, offset: usize, out: &mut [T]) -> Result<(), Error> {
         self.check(self.communicator.rank(), offset, out.len())?;
         self.memory.read(offset * size_of::<T>(), element::bytes_mut(out));
         Ok(())
     }
 
-    /// Replaces elements of this rank's own part from `offset` on.
+    /// Replaces elements of this rank's own part, from `offset` on.
     pub fn write(&self, offset: usize, data: &[T]) -> Result<(), Error> {
         self.check(self.communicator.rank(), offset, data.len())?;
         self.memory.write(offset * size_of::<T>(), element::bytes(data));
         Ok(())
     }
 
-    /// Writes into a rank's part from `offset` on. The data may be changed as soon as this returns; it is there when a
-    /// later signal is seen, or a later flush has returned.
+    /// Writes into a rank's part, from `offset` on. The source may be reused when this returns; the data is there when a later
+    /// signal is seen, or a later flush has returned.
     pub fn put(&self, target: usize, offset: usize, data: &[T]) -> Result<(), Error> {
         self.send("put", target, Some((offset, data)), false)
     }
 
-    /// Adds one to a rank's count of signals from this one. What was put there before is seen with it.
+    /// Adds one to a rank's count of signals from this one. It is seen after what was put there before.
     pub fn signal(&self, target: usize) -> Result<(), Error> {
         self.send("signal", target, None, true)
     }
@@ -188,8 +188,8 @@ impl<T: Element> Window<'_, T> {
             None => None,
         };
         self.check_there(what, target)?;
-        match &self.roads[target] {
-            Road::Memory(memory, counts) => {
+        match &self.routes[target] {
+            Route::Memory(memory, counts) => {
                 if let Some((offset, data)) = data {
                     memory.write(offset, data);
                 }
@@ -198,7 +198,7 @@ impl<T: Element> Window<'_, T> {
                 }
                 Ok(())
             }
-            Road::Process(process, address, counts) => {
+            Route::PeerProcess(process, address, counts) => {
                 if let Some((offset, data)) = data {
                     let written = process.write(address + offset as u64, data);
                     written.map_err(|error| self.out_of_reach(what, target, &error))?;
@@ -208,74 +208,74 @@ impl<T: Element> Window<'_, T> {
                 }
                 Ok(())
             }
-            Road::Tcp(link) => self.over_tcp(what, target, link, |link, pause| match data {
+            Route::Tcp(link) => self.over_tcp(what, target, link, |link, pause| match data {
                 Some((offset, data)) => link.put(offset, data, signals, pause),
                 None => link.signal(pause),
             }),
-            Road::Nic => self.put_by_nic(what, rank, data, signals),
+            Route::Nic => self.put_by_nic(what, rank, data, signals),
         }
     }
 
-    /// Reads elements of a rank's part from `offset` on.
+    /// Reads elements of a rank's part, from `offset` on.
     pub fn get(&self, target: usize, offset: usize, out: &mut [T]) -> Result<(), Error> {
         let rank = self.communicator.named(target)?;
         self.check(target, offset, out.len())?;
         self.check_there("get", target)?;
         let offset = offset * size_of::<T>();
-        match &self.roads[target] {
-            Road::Memory(memory, _) => {
+        match &self.routes[target] {
+            Route::Memory(memory, _) => {
                 memory.read(offset, element::bytes_mut(out));
                 Ok(())
             }
-            Road::Process(process, address, _) => {
+            Route::PeerProcess(process, address, _) => {
                 let read = process.read_to(address + offset as u64, element::bytes_mut(out));
                 read.map_err(|error| self.out_of_reach("get", target, &error))
             }
-            Road::Tcp(link) => {
+            Route::Tcp(link) => {
                 let out = element::bytes_mut(out);
                 self.over_tcp("get", target, link, |link, pause| link.get(offset, out, pause))
             }
-            Road::Nic => self.get_by_nic(rank, offset, element::bytes_mut(out)),
+            Route::Nic => self.get_by_nic(rank, offset, element::bytes_mut(out)),
         }
     }
 
     /// Returns when all that this rank has put and signalled so far is at its targets.
     pub fn flush(&self) -> Result<(), Error> {
-        for (target, road) in self.roads.iter().enumerate() {
-            match road {
-                Road::Memory(..) | Road::Process(..) => self.check_there("flush", target)?,
-                Road::Tcp(link) => self.over_tcp("flush", target, link, |link, pause| link.flush(pause))?,
-                Road::Nic => {}
+        for (target, route) in self.routes.iter().enumerate() {
+            match route {
+                Route::Memory(..) | Route::PeerProcess(..) => self.check_there("flush", target)?,
+                Route::Tcp(link) => self.over_tcp("flush", target, link, |link, pause| link.flush(pause))?,
+                Route::Nic => {}
             }
         }
         self.flush_nic()
     }
 
-    /// Signals of a rank that have come and that no wait has used up.
+    /// Signals of a rank that have arrived and were not consumed by a wait.
     pub fn signals(&self, from: usize) -> Result<u64, Error> {
         let from = self.communicator.named(from)?.0 as usize;
         self.serve();
         Ok(self.count(from) - lock(&self.used)[from])
     }
 
-    /// Waits until a rank has signalled `count` times more than earlier waits have used up, for as long as calls of the
-    /// communicator may stand still.
+    /// Waits until a rank has signalled `count` times more than earlier waits have consumed, with the timeout of the
+    /// communicator.
     pub fn wait_signal(&self, from: usize, count: u64) -> Result<(), Error> {
         self.wait_signal_for(from, count, self.limit())
     }
 
-    /// The same with another limit. Waiting for too long uses nothing up: the wait may be repeated.
+    /// The same with another timeout. A wait that times out consumes nothing, and may be repeated.
     pub fn wait_signal_for(&self, from: usize, count: u64, limit: Duration) -> Result<(), Error> {
         self.wait_signals_for(&[(from, count)], limit)
     }
 
-    /// Waits until each of several ranks has signalled so many times more than earlier waits have used up, as NCCL's
+    /// Waits until each of several ranks has signalled so many times more than earlier waits have consumed, as NCCL's
     /// `ncclWaitSignal` does with its descriptors. A rank may be named more than once: its counts add up.
     pub fn wait_signals(&self, counts: &[SignalCount]) -> Result<(), Error> {
         self.wait_signals_for(counts, self.limit())
     }
 
-    /// The same with another limit. Waiting for too long uses nothing up, of any rank: the wait may be repeated.
+    /// The same with another timeout. A wait that times out consumes nothing, and may be repeated.
     pub fn wait_signals_for(&self, counts: &[SignalCount], limit: Duration) -> Result<(), Error> {
         let mut wanted: BTreeMap<usize, u64> = BTreeMap::new();
         for (from, count) in counts {
@@ -312,28 +312,28 @@ impl<T: Element> Window<'_, T> {
         self.wait("wait for signals", &awaited, limit, is_there, &late)
     }
 
-    /// How puts to a rank get there.
+    /// The path of puts to a rank.
     pub fn path(&self, target: usize) -> Result<WindowPath, Error> {
         let target = self.communicator.named(target)?.0 as usize;
-        Ok(self.roads[target].path())
+        Ok(self.routes[target].path())
     }
 
     fn count(&self, from: usize) -> u64 {
         self.signals.count(from)
     }
 
-    /// Ends the window. Every rank calls it: it waits until all ranks have what they sent each other, and gives the
-    /// memory back. Dropping the window instead gives back what no other rank could still write to.
+    /// Closes the window. Every rank calls it: it waits until all ranks have received what was sent to them, and frees the
+    /// memory. Dropping the window instead frees only what no other rank could still write to.
     pub fn close(mut self) -> Result<(), Error> {
         self.finish()
     }
 
-    /// Ends the window, as [`Window::close`] does, and gives the elements of this rank's part: the vector itself that was
+    /// Closes the window, as [`Window::close`] does, and returns the elements of this rank's part: the vector that was
     /// [registered](crate::Communicator::register), otherwise a copy.
     pub fn into_vec(mut self) -> Result<Vec<T>, Error> {
         self.finish()?;
         // Nothing else has the memory now.
-        self.roads.clear();
+        self.routes.clear();
         let memory = std::mem::replace(&mut self.memory, Buffer::new(0));
         if memory.is_vector() {
             return Ok(memory
@@ -347,7 +347,7 @@ impl<T: Element> Window<'_, T> {
 
     fn finish(&mut self) -> Result<(), Error> {
         self.flush()?;
-        // From here on nobody puts anything.
+        // From here on no rank puts anything.
         self.communicator.barrier()?;
         self.is_written_from_outside = false;
         self.service = None;
@@ -360,7 +360,7 @@ impl<T: Element> Window<'_, T> {
         Ok(())
     }
 
-    /// Whether a range lies in a rank's part.
+    /// Whether a range is inside a rank's part.
     fn check(&self, rank: usize, offset: usize, count: usize) -> Result<(), Error> {
         let length = self.lengths[rank];
         if offset.checked_add(count).is_some_and(|end| end <= length) {
@@ -373,20 +373,20 @@ impl<T: Element> Window<'_, T> {
     }
 }
 
-impl Road {
+impl Route {
     fn path(&self) -> WindowPath {
         match self {
             Self::Memory(..) => WindowPath::SharedMemory,
-            Self::Process(..) => WindowPath::ProcessMemory,
+            Self::PeerProcess(..) => WindowPath::ProcessMemory,
             Self::Tcp(_) => WindowPath::Service,
             Self::Nic => WindowPath::Rdma,
         }
     }
 
-    /// The counts of signals that this process has mapped.
+    /// The counts of signals, if this process has mapped them.
     fn signals(&self) -> Option<&Signals> {
         match self {
-            Self::Memory(_, signals) | Self::Process(_, _, signals) => Some(signals),
+            Self::Memory(_, signals) | Self::PeerProcess(_, _, signals) => Some(signals),
             Self::Tcp(_) | Self::Nic => None,
         }
     }
@@ -394,11 +394,11 @@ impl Road {
 
 impl<T: Element> Drop for Window<'_, T> {
     fn drop(&mut self) {
-        // Others may have it mapped: they shall not take it for one that somebody reads. At a NIC it stays registered
-        // for as long as the NIC lives, because what others write there must be answered.
+        // Others may have it mapped, and must see that it is closed. At the NIC it stays registered as long as the NIC lives,
+        // because late WRITEs have to be answered.
         self.signals.memory.store(setup::closed_at(&self.signals, self.lengths.len()), 1);
         if self.is_written_from_outside {
-            // Nothing keeps another process from writing there: it must not become the memory of something else.
+            // Another process may still write there: the memory must not be reused.
             std::mem::forget(self.memory.clone());
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::communicator::Communicator;
 
-/// The communicator of a window: lent by the program, or kept by the window for as long as it needs it.
+/// The communicator of a window: borrowed from the program, or owned.
 #[derive(Clone, Debug)]
 pub(super) enum Owner<'a> {
     Borrowed(&'a Communicator),

@@ -1,4 +1,4 @@
-//! How a window is made: every rank tells the others where its part is, and finds its way to theirs.
+//! Setting up a window: every rank announces its part, and finds a route to those of the others.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ use railnet_core::DataType;
 
 use super::owner::Owner;
 use super::staging::Staging;
-use super::{Error, Road, Window, WindowPath};
+use super::{Error, Route, Window, WindowPath};
 use crate::communicator::{Communicator, Element, derived};
 use crate::conduit::Conduit;
 use crate::memory::Buffer;
@@ -22,22 +22,23 @@ use crate::memory::given::Given;
 use crate::message::Malformed;
 use crate::message::fields::Reader;
 use crate::rdma::window::{Signals, WindowCard};
-use crate::shared_memory::foreign::Process;
-use crate::shared_memory::handover::{self, Counter, Token};
+use crate::shared_memory::fd_passing::{self, FdServer, Token};
+use crate::shared_memory::peer_process::PeerProcess;
 use crate::shared_memory::segment::Segment;
-use crate::tcp::window::{Link, Service};
-use crate::tcp::{Name, Stream};
+use crate::tcp::Stream;
+use crate::tcp::window::{Link, ServiceThread};
 use crate::thread::Reserved;
+use crate::transport::ConnectionName;
 
-/// What parts of a window's memory begin at multiples of.
+/// Alignment of the parts of a window's memory.
 const PAGE: usize = 4096;
-/// What tells windows from other things that are named after a communicator.
+/// Tells windows from other names that are derived from a communicator.
 const WINDOWS: u64 = u64::MAX - 1;
-/// Bytes of what a rank says when it cannot take part.
+/// Bytes of the reason why a rank cannot take part.
 const WORDS: usize = 200;
 
-/// The word after the counts of signals that says that the owner has no more use for it, and one by which a process that can
-/// reach its memory knows it.
+/// The words after the counts of signals: whether the owner has closed the window, and a probe by which a process that can read
+/// its memory recognises it.
 pub(super) fn closed_at(signals: &Signals, ranks: usize) -> usize {
     signals.start + 8 * (ranks + 1)
 }
@@ -46,27 +47,27 @@ fn probe_at(signals: &Signals, ranks: usize) -> usize {
     signals.start + 8 * (ranks + 2)
 }
 
-/// Bytes of all that.
+/// Bytes of the control words.
 const fn signal_bytes(ranks: usize) -> usize {
     (8 * (ranks + 3)).next_multiple_of(PAGE)
 }
 
-/// Where the signals of a part of so many bytes begin that was made for a window.
+/// The offset of the signals in a segment whose part has so many bytes.
 fn signals_after(length: usize) -> usize {
     length.max(1).next_multiple_of(PAGE)
 }
 
-/// What a rank tells of its part.
+/// What a rank announces of its part.
 struct Card {
-    /// Whether it has one.
+    /// Whether it can take part.
     is_ready: bool,
     count: u64,
     dtype: u8,
-    /// Where its data is, if that is memory that the program had already: otherwise 0.
+    /// The address of its data, if that is memory that the program had already; otherwise 0.
     given_at: u64,
-    /// Where the word is by which its process is known.
+    /// The address of its probe.
     probe_at: u64,
-    /// With what its memory is asked for.
+    /// The token with which its segment is fetched.
     token: Token,
     nic: Option<WindowCard>,
 }
@@ -95,20 +96,19 @@ impl Card {
 }
 
 impl Communicator {
-    /// Makes a window in which this rank has `length` elements of zero, others may have other numbers of them. Every rank
-    /// calls it, with the same type.
+    /// Makes a window in which this rank has `length` elements of zero; other ranks may have other numbers. Every rank calls
+    /// it, with the same type.
     pub fn window<T: Element>(&self, length: usize) -> Result<Window<'_, T>, Error> {
         Window::make(&Owner::Borrowed(self), || Source::new::<T>(length))
     }
 
     /// Makes a window of memory that this rank already has. Every rank calls this or [`Communicator::window`], with the same
-    /// type. The vector is the window's until [`Window::into_vec`] gives it back; nothing is copied. If this fails it is
-    /// dropped.
+    /// type. The window owns the vector until [`Window::into_vec`] returns it; nothing is copied. On an error it is dropped.
     ///
-    /// Over RoCEv2 the memory is registered with the NIC, over TCP the thread of the window writes to it. Ranks of the same
-    /// host write to it by `process_vm_writev`, because memory that was not made to be shared cannot be mapped by others; where the
-    /// kernel does not allow that (`kernel.yama.ptrace_scope`, other users, containers) or `NCCL_P2P_DISABLE=1`, by messages
-    /// to that thread. [`Window::path`] tells which.
+    /// Over RoCEv2 the memory is registered with the NIC, over TCP the RMA service of the window writes to it. Ranks of the
+    /// same host write to it by `process_vm_writev`, because memory that was not allocated to be shared cannot be mapped by
+    /// others; if the kernel forbids that (`kernel.yama.ptrace_scope`, other users, containers), or with `NCCL_P2P_DISABLE=1`,
+    /// by requests to the service. [`Window::path`] tells which.
     ///
     /// ```
     /// use railnet_live::Communicator;
@@ -136,8 +136,8 @@ impl Communicator {
     /// The same with memory that is not a vector, such as a mapped file or what another library allocated.
     ///
     /// # Safety
-    /// The memory holds `length` elements. Until [`Window::close`] has returned without an error nobody reads or writes them but
-    /// through the window, and the memory is not freed; if it is never closed, for as long as processes of other ranks live.
+    /// The memory has `length` elements. Until [`Window::close`] has returned without an error, it is read and written only
+    /// through the window, and not freed; if it is never closed, as long as processes of other ranks live.
     #[expect(unsafe_code, reason = "who has the memory promises to leave it alone")]
     pub unsafe fn register_raw<T: Element>(
         &self,
@@ -148,10 +148,10 @@ impl Communicator {
         Window::make(&Owner::Borrowed(self), || unsafe { Source::raw(start, length) })
     }
 
-    /// What this rank has of a window before it knows the others.
+    /// What this rank prepares before it knows the others.
     fn prepare<T: Element>(&self, number: u64, source: Source) -> io::Result<(Card, Prepared)> {
         let ranks = self.size();
-        // What others count signals in is mapped by them, even where the data cannot be.
+        // Others map the counts of signals, even if they cannot map the data.
         let (elements, length, start) = match &source {
             Source::New { elements, bytes } => (*elements, *bytes, signals_after(*bytes)),
             Source::Given { elements, .. } => (*elements, elements * size_of::<T>(), 0),
@@ -171,7 +171,7 @@ impl Communicator {
         let probe = probe_at(&signals, ranks);
         signals.memory.store(probe, known_by(&token));
         let probe_at = signals.memory.address() + probe as u64;
-        let handover = Some((Counter::open(token)?, Reserved::new("railnet-handover")?));
+        let handover = Some((FdServer::bind(token)?, Reserved::new("railnet-handover")?));
         let opened = self.process.with(|engine| {
             let Some(nic) = engine.conduits_mut().nic() else { return Ok(None) };
             let staging = Buffer::mapped(Arc::new(Segment::create(Staging::BYTES)?));
@@ -183,11 +183,11 @@ impl Communicator {
         let (count, dtype) = (elements as u64, kind::<T>());
         let card = Card { is_ready: true, count, dtype, given_at, probe_at, token, nic };
         let name = derived(self.name, [WINDOWS, number]);
-        handover::check_spare()?;
-        Ok((card, Prepared { name, memory, length, signals, segment, handover, staging, roads: Vec::new() }))
+        fd_passing::check_spare()?;
+        Ok((card, Prepared { name, memory, length, signals, segment, handover, staging, routes: Vec::new() }))
     }
 
-    /// What a rank says that cannot take part: as long as what others say.
+    /// The announcement of a rank that cannot take part: as long as any other.
     fn empty_card<T: Element>(&self) -> Card {
         let ranks = self.size();
         let has_nic = self.process.with(|engine| engine.conduits().nic_ref().is_some());
@@ -220,7 +220,7 @@ impl Communicator {
         cards.collect()
     }
 
-    /// Finds what leads to the parts of all others.
+    /// Finds the routes to the parts of all others.
     fn find_ways<T: Element>(&self, number: u64, prepared: &mut Prepared, cards: &[Card]) -> io::Result<()> {
         let name = |dtype: u8| DataType::ALL.get(usize::from(dtype)).map_or("nothing", |one| one.name());
         let mut others = cards.iter().enumerate();
@@ -230,69 +230,69 @@ impl Communicator {
             return Err(io::Error::other(text));
         }
         let limit = self.process.origin().1.limit;
-        let Prepared { handover, segment, roads, name, memory, signals, .. } = prepared;
+        let Prepared { handover, segment, routes, name, memory, signals, .. } = prepared;
         let stop = Arc::new(AtomicBool::new(false));
         let server = handover.take().map(|(counter, thread)| {
             let (segment, stop) = (Arc::clone(segment), Arc::clone(&stop));
             thread.start(move || _ = counter.serve(&[segment.as_fd(), segment.as_fd()], &stop))
         });
         for (rank, card) in cards.iter().enumerate() {
-            let road = match self.conduit(rank) {
-                _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
-                Conduit::SharedMemory => handover::fetch(&card.token, limit)
+            let route = match self.conduit(rank) {
+                _ if rank == self.rank() => Ok(Route::Memory(memory.clone(), signals.clone())),
+                Conduit::SharedMemory => fd_passing::fetch(&card.token, limit)
                     .and_then(|(file, _)| Segment::open(file))
                     .and_then(|segment| self.road_on_host::<T>(*name, rank, card, segment)),
-                Conduit::Tcp => self.dial(*name, rank).map(|link| Road::Tcp(Mutex::new(link))),
-                Conduit::Roce => Ok(Road::Nic),
+                Conduit::Tcp => self.dial(*name, rank).map(|link| Route::Tcp(Mutex::new(link))),
+                Conduit::Roce => Ok(Route::Nic),
             };
-            roads.push(road);
+            routes.push(route);
         }
-        if let Err(error) = handover::check_spare() {
-            roads.push(Err(error));
+        if let Err(error) = fd_passing::check_spare() {
+            routes.push(Err(error));
         }
-        if let Some(road) = roads.iter().position(Result::is_err) {
-            // What it has is given back, so that it can answer others.
-            let error = roads.swap_remove(road);
-            *roads = vec![error];
+        if let Some(route) = routes.iter().position(Result::is_err) {
+            // Resources are freed, so that others can be answered.
+            let error = routes.swap_remove(route);
+            *routes = vec![error];
         }
-        // Others fetch this rank's memory until all have said that they have what they need.
+        // Others fetch this rank's segment until all have said that they have it.
         let all = self.barrier();
         stop.store(true, Ordering::Release);
         let joined = server.map_or(Ok(()), JoinHandle::join);
         joined.map_err(|_| io::Error::other("handing over memory failed"))?;
         all.map_err(io::Error::other)?;
-        match roads.iter_mut().find(|road| road.is_err()) {
-            Some(road) => Err(std::mem::replace(road, Ok(Road::Nic)).expect_err("it was found to be one")),
+        match routes.iter_mut().find(|route| route.is_err()) {
+            Some(route) => Err(std::mem::replace(route, Ok(Route::Nic)).expect_err("it was found to be one")),
             None => Ok(()),
         }
     }
 
-    /// What leads to the part of a rank of this host, whose segment this is.
+    /// The route to the part of a rank of this host, whose segment this is.
     fn road_on_host<T: Element>(
         &self,
         name: u64,
         rank: usize,
         card: &Card,
         segment: Segment,
-    ) -> io::Result<Road> {
+    ) -> io::Result<Route> {
         let memory = Buffer::mapped(Arc::new(segment));
         if card.given_at == 0 {
             let start = signals_after(card.count as usize * size_of::<T>());
-            return Ok(Road::Memory(memory.clone(), Signals { memory, start }));
+            return Ok(Route::Memory(memory.clone(), Signals { memory, start }));
         }
         let is_allowed = self.process.origin().1.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
         let process = self.process.control().members()[self.members[rank] as usize].pid;
         let found =
-            is_allowed.then(|| Process::find(process, card.probe_at, known_by(&card.token))).flatten();
+            is_allowed.then(|| PeerProcess::find(process, card.probe_at, known_by(&card.token))).flatten();
         match found {
-            Some(process) => Ok(Road::Process(process, card.given_at, Signals { memory, start: 0 })),
-            None => self.dial(name, rank).map(|link| Road::Tcp(Mutex::new(link))),
+            Some(process) => Ok(Route::PeerProcess(process, card.given_at, Signals { memory, start: 0 })),
+            None => self.dial(name, rank).map(|link| Route::Tcp(Mutex::new(link))),
         }
     }
 
-    /// What leads from each rank to each, by the rank it leads from.
-    fn exchange_paths(&self, roads: &[Road]) -> Result<Vec<u8>, Error> {
-        let own: Vec<u8> = roads.iter().map(|road| road.path() as u8).collect();
+    /// The path from each rank to each, by source.
+    fn exchange_paths(&self, routes: &[Route]) -> Result<Vec<u8>, Error> {
+        let own: Vec<u8> = routes.iter().map(|route| route.path() as u8).collect();
         let mut all = vec![0; own.len() * self.size()];
         self.all_gather(&own, &mut all)?;
         Ok(all)
@@ -300,11 +300,11 @@ impl Communicator {
 
     fn dial(&self, context: u64, rank: usize) -> io::Result<Link> {
         let (from, to) = (self.members[self.rank()], self.members[rank]);
-        let name = Name { context, from, channel: 0, lane: 0 };
+        let name = ConnectionName { context, from, channel: 0, lane: 0 };
         Link::new(self.process.with(|engine| engine.conduits_mut().tcp().dial(to, name))?)
     }
 
-    /// Whether all ranks have come so far: if one has not, all know which and why.
+    /// Checks whether all ranks have succeeded so far: if one has not, all know which and why.
     fn agree_on_window(&self, number: u64, trouble: Option<String>) -> Result<(), Error> {
         let mut own = [0; WORDS];
         if let Some(trouble) = trouble {
@@ -322,11 +322,11 @@ impl Communicator {
         Err(Error::OneSided { what, rank, why, notes: String::new() })
     }
 
-    /// The stream that another rank has opened: it was sent, and may still be on its way.
+    /// The stream that another rank has opened: it was connected, and may not be accepted yet.
     fn called(&self, number: u64, context: u64, rank: usize) -> Result<Stream, Error> {
         let limit = self.process.origin().1.limit;
         let began = Instant::now();
-        let name = Name { context, from: self.members[rank], channel: 0, lane: 0 };
+        let name = ConnectionName { context, from: self.members[rank], channel: 0, lane: 0 };
         loop {
             let found = self.process.with(|engine| engine.conduits_mut().tcp().take(name));
             if let Some(stream) = found.map_err(crate::ReachError::from)? {
@@ -366,12 +366,12 @@ impl<'a, T: Element> Window<'a, T> {
         window
     }
 
-    /// The last steps, when all have found their ways.
+    /// The last steps, when all have found their routes.
     fn open(owner: Owner<'a>, number: u64, prepared: Prepared, cards: &[Card]) -> Result<Self, Error> {
         let communicator = &*owner;
-        let Prepared { name, memory, length, signals, staging, roads, .. } = prepared;
-        let roads: Vec<Road> = roads.into_iter().flatten().collect();
-        let paths = communicator.exchange_paths(&roads)?;
+        let Prepared { name, memory, length, signals, staging, routes, .. } = prepared;
+        let routes: Vec<Route> = routes.into_iter().flatten().collect();
+        let paths = communicator.exchange_paths(&routes)?;
         let reaches = |rank: usize, path: WindowPath| {
             paths[rank * communicator.size() + communicator.rank()] == path as u8
         };
@@ -382,14 +382,16 @@ impl<'a, T: Element> Window<'a, T> {
         let is_written_from_outside =
             (0..communicator.size()).any(|rank| reaches(rank, WindowPath::ProcessMemory));
         communicator.log.info(|| {
-            let paths: BTreeSet<WindowPath> = roads.iter().map(Road::path).collect();
+            let paths: BTreeSet<WindowPath> = routes.iter().map(Route::path).collect();
             let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
             format!("window #{number}: {}", paths.join(", "))
         });
         let failed = |error: io::Error| Error::from(crate::ReachError::from(error));
         let service = match streams.is_empty() {
             true => None,
-            false => Some(Service::open(memory.clone(), length, signals.clone(), streams).map_err(failed)?),
+            false => {
+                Some(ServiceThread::open(memory.clone(), length, signals.clone(), streams).map_err(failed)?)
+            }
         };
         if let Some(staging) = &staging {
             let cards: Vec<WindowCard> = cards.iter().filter_map(|card| card.nic.clone()).collect();
@@ -408,7 +410,7 @@ impl<'a, T: Element> Window<'a, T> {
             is_written_from_outside,
             used: Mutex::new(vec![0; lengths.len()]),
             lengths,
-            roads,
+            routes,
             service,
             staging: staging.map(Mutex::new),
             _elements: PhantomData,
@@ -417,7 +419,7 @@ impl<'a, T: Element> Window<'a, T> {
 }
 
 impl<T: Element> Window<'static, T> {
-    /// Makes a window as [`Communicator::window`] does, which keeps its communicator: for the bindings of other languages.
+    /// Makes a window as [`Communicator::window`] does, which owns its communicator: for bindings of other languages.
     pub fn create(communicator: Arc<Communicator>, length: usize) -> Result<Self, Error> {
         Self::make(&Owner::Shared(communicator), || Source::new::<T>(length))
     }
@@ -425,7 +427,7 @@ impl<T: Element> Window<'static, T> {
     /// The same of memory that the program has, as [`Communicator::register_raw`].
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Communicator::register_raw`].
     #[expect(unsafe_code, reason = "who has the memory promises to leave it alone")]
     pub unsafe fn register_raw(
         communicator: Arc<Communicator>,
@@ -437,7 +439,7 @@ impl<T: Element> Window<'static, T> {
     }
 }
 
-/// What a part of a window is made of.
+/// The memory of a part of a window.
 enum Source {
     New { elements: usize, bytes: usize },
     Given { elements: usize, given: Given },
@@ -451,7 +453,7 @@ impl Source {
         Ok(Self::New { elements: length, bytes })
     }
 
-    /// Memory that stays the program's.
+    /// Memory of the program.
     ///
     /// # Safety
     /// As for [`Communicator::register_raw`].
@@ -468,17 +470,17 @@ fn misaligned(start: *const u8) -> io::Error {
     io::Error::other(format!("its memory begins at {start:p}, which is no multiple of 8"))
 }
 
-/// The number by which the process is known that has a token.
+/// The probe of a process that has a token.
 fn known_by(token: &Token) -> u64 {
     u64::from_le_bytes(*token.first_chunk().expect("a token is longer than that"))
 }
 
-/// The number of a type of elements.
+/// The number of a data type.
 fn kind<T: Element>() -> u8 {
     DataType::ALL.iter().position(|one| *one == T::TYPE).expect("every type is in the list") as u8
 }
 
-/// What a rank has of a window that is being made.
+/// A window that is being set up.
 struct Prepared {
     name: u64,
     memory: Buffer,
@@ -486,8 +488,8 @@ struct Prepared {
     length: usize,
     signals: Signals,
     segment: Arc<Segment>,
-    /// Where others fetch its memory, and the thread that hands it over.
-    handover: Option<(Counter, Reserved)>,
+    /// Serves this rank's segment, and the thread that does.
+    handover: Option<(FdServer, Reserved)>,
     staging: Option<Staging>,
-    roads: Vec<io::Result<Road>>,
+    routes: Vec<io::Result<Route>>,
 }

@@ -1,5 +1,4 @@
-//! Puts and gets through the NIC: from memory that the NIC knows, in two halves, one of which is filled while the other
-//! is on its way.
+//! Puts and gets through the NIC, staged in registered memory: one half is filled while the other is in flight.
 
 use railnet_coll::window::{Reserved, Rma};
 use railnet_core::{Bytes, Rank};
@@ -13,16 +12,16 @@ use crate::rdma::window::{shared, staged};
 /// Bytes of a half.
 const HALF: usize = 512 << 10;
 
-/// The memory from which puts leave.
+/// The registered memory from which puts are sent.
 #[derive(Debug)]
 pub(super) struct Staging {
-    /// The window's name at the NIC.
+    /// The token of the window at the NIC.
     pub(super) token: u32,
     memory: Buffer,
     next: usize,
-    /// How many groups must be over before a half may be used again.
+    /// How many groups must be complete before a half may be reused.
     busy: [u64; 2],
-    /// How many must be over for all of it to be done, and to whom they went since it was.
+    /// How many must be complete for all to be flushed, and to whom they were sent since the last flush.
     all: u64,
     targets: Vec<usize>,
 }
@@ -115,7 +114,7 @@ impl<T: Element> Window<'_, T> {
         process.with(|engine| action(engine.conduits_mut().nic().expect("the window was made at a NIC")))
     }
 
-    /// Waits until so many groups are over. `targets` are those that may hold it up.
+    /// Waits until so many groups are complete. `targets` are the ranks that may delay it.
     fn until_over(
         &self,
         what: &'static str,

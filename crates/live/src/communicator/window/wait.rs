@@ -1,4 +1,4 @@
-//! Waiting for other ranks, each time with a limit, and finding out why one does not answer.
+//! Waiting for other ranks, with a timeout, and finding out why one does not answer.
 
 use std::io;
 use std::sync::Mutex;
@@ -9,13 +9,13 @@ use railnet_core::Rank;
 use super::{Error, Window, lock, setup};
 use crate::communicator::{Element, notes_on};
 use crate::control::Absence;
-use crate::engine::{Engine, Idle, Next, SLEEP};
-use crate::tcp::window::{Desk, Link, Pause};
+use crate::engine::{BLOCK_MAX, Backoff, Engine, Step};
+use crate::tcp::window::{Backoff as LinkBackoff, Link, RmaService};
 
-/// How long after a connection broke, or a rank left, the reason may take to be known.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// The grace period for the reason, after a connection broke or a rank left.
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Why a link stopped.
+/// Why an operation over a link failed.
 pub(super) enum Stopped {
     Io(io::Error),
     Error(Error),
@@ -27,30 +27,30 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// A wait: what was done so far.
+/// The state of a wait.
 struct Wait {
-    idle: Idle,
+    backoff: Backoff,
     began: Instant,
-    /// When something last happened.
+    /// When something last moved.
     moved: Instant,
 }
 
-/// Looks after a desk as long as it lives.
-struct Served<'a>(Option<&'a Desk>);
+/// Serves requests of other ranks as long as it lives.
+struct ServingGuard<'a>(Option<&'a RmaService>);
 
-impl<'a> Served<'a> {
-    fn new(desk: Option<&'a Desk>) -> Self {
-        if let Some(desk) = desk {
-            desk.enter();
+impl<'a> ServingGuard<'a> {
+    fn new(service: Option<&'a RmaService>) -> Self {
+        if let Some(service) = service {
+            service.enter();
         }
-        Self(desk)
+        Self(service)
     }
 }
 
-impl Drop for Served<'_> {
+impl Drop for ServingGuard<'_> {
     fn drop(&mut self) {
-        if let Some(desk) = self.0 {
-            desk.leave();
+        if let Some(service) = self.0 {
+            service.leave();
         }
     }
 }
@@ -60,20 +60,20 @@ impl<T: Element> Window<'_, T> {
         self.communicator.timeout().unwrap_or(self.communicator.process.origin().1.limit)
     }
 
-    /// Does what others ask this rank for, where it has to. Whether anything was.
+    /// Executes requests of other ranks, where this rank has to. Whether there were any.
     pub(super) fn serve(&self) -> bool {
-        let by_desk = self.service.as_ref().is_some_and(|service| service.desk().serve());
+        let by_service = self.service.as_ref().is_some_and(|service| service.service().serve());
         let process = &self.communicator.process;
-        by_desk || self.staging.is_some() && process.with(Engine::attend_nic)
+        by_service || self.staging.is_some() && process.with(Engine::drive_nic)
     }
 
     fn begin(&self) -> Wait {
-        let idle = self.communicator.process.with(|engine| engine.patience());
+        let backoff = self.communicator.process.with(|engine| engine.backoff());
         let now = Instant::now();
-        Wait { idle, began: now, moved: now }
+        Wait { backoff, began: now, moved: now }
     }
 
-    /// Waits until something is there that the awaited ranks have to do.
+    /// Waits for a condition that the awaited ranks have to bring about.
     pub(super) fn wait(
         &self,
         what: &'static str,
@@ -85,11 +85,12 @@ impl<T: Element> Window<'_, T> {
         if is_there() {
             return Ok(());
         }
-        let _served = Served::new(self.service.as_ref().map(crate::tcp::window::Service::desk));
+        let _served =
+            ServingGuard::new(self.service.as_ref().map(crate::tcp::window::ServiceThread::service));
         let mut wait = self.begin();
         loop {
             let outcome = self.pause(&mut wait, what, awaited, limit, late);
-            // What came before a rank died counts.
+            // What arrived before a rank died counts.
             if is_there() {
                 return Ok(());
             }
@@ -97,7 +98,7 @@ impl<T: Element> Window<'_, T> {
         }
     }
 
-    /// One moment of a wait.
+    /// One step of a wait.
     fn pause(
         &self,
         wait: &mut Wait,
@@ -107,15 +108,15 @@ impl<T: Element> Window<'_, T> {
         late: &dyn Fn(&[usize]) -> String,
     ) -> Result<(), Error> {
         if self.serve() {
-            wait.idle.reset();
+            wait.backoff.reset();
             wait.moved = Instant::now();
         }
-        match wait.idle.wait() {
-            Next::Look => return Ok(()),
-            Next::LookAround => {}
-            Next::Sleep => match &self.service {
-                Some(service) => service.desk().sleep(SLEEP),
-                None => std::thread::sleep(SLEEP),
+        match wait.backoff.wait() {
+            Step::Spun => return Ok(()),
+            Step::Yielded => {}
+            Step::Block => match &self.service {
+                Some(service) => service.service().block(BLOCK_MAX),
+                None => std::thread::sleep(BLOCK_MAX),
             },
         }
         let ranks = awaited();
@@ -125,20 +126,21 @@ impl<T: Element> Window<'_, T> {
         if wait.began.elapsed() < limit {
             return Ok(());
         }
-        // All of them may be at fault; the first is looked at first by whoever reads it.
+        // All of them may be at fault; the error names the first.
         let rank = ranks.first().copied().unwrap_or_default();
         Err(self.failed(what, rank, &late(&ranks)))
     }
 
-    /// Something over a stream, in a wait of its own.
+    /// An operation over a stream, with a wait of its own.
     pub(super) fn over_tcp(
         &self,
         what: &'static str,
         target: usize,
         link: &Mutex<Link>,
-        action: impl FnOnce(&mut Link, Pause<'_, Stopped>) -> Result<(), Stopped>,
+        action: impl FnOnce(&mut Link, LinkBackoff<'_, Stopped>) -> Result<(), Stopped>,
     ) -> Result<(), Error> {
-        let _served = Served::new(self.service.as_ref().map(crate::tcp::window::Service::desk));
+        let _served =
+            ServingGuard::new(self.service.as_ref().map(crate::tcp::window::ServiceThread::service));
         let limit = self.limit();
         let late = |_: &[usize]| format!("has not taken it for {limit:.1?}");
         let awaited = || vec![target];
@@ -154,19 +156,19 @@ impl<T: Element> Window<'_, T> {
         }
     }
 
-    /// A stream broke: the control channel may know why in a moment.
+    /// A stream broke: the control channel may report the reason in a moment.
     fn hung_up(&self, what: &'static str, target: usize, error: &io::Error) -> Error {
         let began = Instant::now();
-        while began.elapsed() < FAREWELL {
+        while began.elapsed() < GRACE_PERIOD {
             if let Err(error) = self.check_alive(what, target, began) {
                 return error;
             }
-            std::thread::sleep(SLEEP);
+            std::thread::sleep(BLOCK_MAX);
         }
         self.failed(what, target, &format!("has closed the window, or its connection broke: {error}"))
     }
 
-    /// Whether a rank can still do something; `moved` is when it last did.
+    /// Whether a rank can still do anything; `moved` is when something last moved.
     fn check_alive(&self, what: &'static str, rank: usize, moved: Instant) -> Result<(), Error> {
         let communicator = &*self.communicator;
         let world = Rank(communicator.members[rank]);
@@ -174,14 +176,14 @@ impl<T: Element> Window<'_, T> {
         let absence = absent.iter().find(|(rank, _)| *rank == world).map(|(_, absence)| absence);
         match absence {
             Some(Absence::Lost(cause)) => Err(self.failed(what, rank, &format!("is lost: {cause}"))),
-            Some(Absence::Left) if moved.elapsed() > FAREWELL => {
+            Some(Absence::Left) if moved.elapsed() > GRACE_PERIOD => {
                 Err(self.failed(what, rank, "has finished, and its program left"))
             }
             Some(Absence::Left | Absence::Silent) | None => self.check_communicator(),
         }
     }
 
-    /// What failed for the communicator has failed for its windows.
+    /// A failure of the communicator is one of its windows.
     fn check_communicator(&self) -> Result<(), Error> {
         let communicator = &*self.communicator;
         communicator.process.with(|engine| match engine.failure(communicator.context()) {
@@ -190,14 +192,14 @@ impl<T: Element> Window<'_, T> {
         })
     }
 
-    /// Whether a rank is there to be sent something. This is a look at what is known, and costs little.
+    /// Checks that the target is not known to be lost, which costs little.
     pub(super) fn check_there(&self, what: &'static str, target: usize) -> Result<(), Error> {
         let communicator = &*self.communicator;
         let world = communicator.members[target];
         if communicator.process.control().is_lost(Rank(world)) {
             return self.check_alive(what, target, Instant::now());
         }
-        if let Some(signals) = self.roads[target].signals()
+        if let Some(signals) = self.routes[target].signals()
             && target != communicator.rank()
             && signals.memory.load(setup::closed_at(signals, self.lengths.len())) != 0
         {
@@ -206,7 +208,7 @@ impl<T: Element> Window<'_, T> {
         Ok(())
     }
 
-    /// The kernel does not copy to or from the memory of a rank: its process may be gone, as is known in a moment.
+    /// The kernel cannot access the memory of a rank: its process may be gone, which is reported in a moment.
     pub(super) fn out_of_reach(&self, what: &'static str, target: usize, error: &io::Error) -> Error {
         self.hung_up(what, target, error)
     }

@@ -57,7 +57,7 @@ impl Library {
     /// The launcher with its options, up to the program.
     pub(super) fn command(self, launcher: &Path, place: Place) -> Command {
         let mut command = weight::command(launcher);
-        let has_cores = railnet_live::machine::cores().usable >= place.ranks as usize;
+        let has_cores = railnet_live::host::cores().usable >= place.ranks as usize;
         match self {
             Self::OpenMpi => {
                 // Containers run as root, and nothing here is worth its refusal.
