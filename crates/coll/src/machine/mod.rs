@@ -37,7 +37,8 @@ pub use ghosts::wrong_bytes;
 pub use hands::{Hands, Landing, Look};
 pub use signature::{Mark, Signature};
 pub use trouble::{
-    Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
+    Answer, Departure, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait,
+    WaitingFor,
 };
 pub use work::{
     ConnectionId, Direction, Errand, Expect, Filled, Handed, Layout, OperationId, Output, Place, Tag, Work,
@@ -92,6 +93,8 @@ pub struct RankMachine {
     relay: Option<Rank>,
     /// Whether the program of this rank waits for a call of another communicator.
     waits_elsewhere: bool,
+    /// The last operation that was given more time because the ranks that are missing wait for calls of other communicators.
+    deferred: Option<OperationId>,
     /// Whether a peer means something else.
     is_disputed: bool,
     /// Whether work is done on the spot, and whether somebody wants to know what operations will receive.
@@ -145,6 +148,7 @@ impl RankMachine {
             peer_entered: None,
             relay: None,
             waits_elsewhere: false,
+            deferred: None,
             is_disputed: false,
             is_by_hand: false,
             tells_expected: true,

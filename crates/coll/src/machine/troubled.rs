@@ -5,7 +5,7 @@ use std::sync::Arc;
 use railnet_core::{Rank, Span, Time};
 
 use super::signature::Mark;
-use super::trouble::{Answer, Asking, Failure, Notice, Standing, Wait, WaitingFor};
+use super::trouble::{Answer, Asking, Departure, Failure, Notice, Standing, Wait, WaitingFor};
 use super::work::{ConnectionId, Direction, OperationId, Output};
 use super::worker::Stage;
 use super::{Operation, RankMachine};
@@ -125,6 +125,12 @@ impl RankMachine {
     pub fn lost(&mut self, rank: Rank, cause: impl Into<String>) {
         let during = self.submitted().next().map(Operation::signature);
         self.fail(Arc::new(Failure::Lost { rank, cause: cause.into(), during }), false);
+    }
+
+    /// A rank has left after a failure in another communicator of its process.
+    pub fn departed(&mut self, rank: Rank, departure: Departure) {
+        let during = self.submitted().next().map(Operation::signature);
+        self.fail(Arc::new(Failure::Departed { rank, departure, during }), false);
     }
 
     /// A connection can carry nothing any more.
@@ -306,8 +312,14 @@ impl RankMachine {
             self.is_disputed = true;
             return self.ask(now, earlier, self.limit);
         }
+        // Once for an operation: ranks that wait for each other in turn are an error all the same.
+        let is_deferred = asking.is_held_up(self.ranks) && self.deferred != Some(asking.operation);
+        if is_deferred {
+            self.deferred = Some(asking.operation);
+        }
         let (is_doubt, next) = (asking.is_doubt, asking.next);
-        match asking.verdict(self.ranks, now.since(self.progress), self.relay) {
+        let verdict = asking.verdict(self.ranks, now.since(self.progress), self.relay);
+        match verdict.filter(|_| !is_deferred) {
             Some(failure) => self.fail(Arc::new(failure), true),
             None if next.is_some() => {
                 let (operation, patience) = next.expect("it is there");

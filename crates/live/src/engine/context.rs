@@ -15,6 +15,7 @@ use railnet_core::{Rank, Span, Time};
 use rustix::event::PollFlags;
 
 use super::conduits::Conduits;
+use super::departures::Departures;
 use super::hands::Worker;
 use super::notices::Letter;
 use super::pace::Pace;
@@ -473,21 +474,32 @@ impl Context {
     }
 
     /// A rank could not be reached, and nobody has said for so long that it is lost: whatever it is, it is the end.
-    pub(super) fn check_reach(&mut self, now: Time, patience: Span) {
+    pub(super) fn check_reach(&mut self, now: Time, patience: Span, departures: &Departures) {
         let Some((rank, since, error)) = &mut self.unreached else { return };
         if now.since(*since.get_or_insert(now)) > patience {
-            self.machine.cannot_connect(is_of_peer(error).then_some(*rank), error.to_string());
+            match departures.of(self.members[rank.0 as usize]) {
+                Some(reason) => self.machine.departed(*rank, reason.departure(&self.members)),
+                None => self.machine.cannot_connect(is_of_peer(error).then_some(*rank), error.to_string()),
+            }
         }
     }
 
     /// Whether something is expected of a connection that can carry nothing any more, and nobody has said for so long why.
-    pub(super) fn check_ends(&mut self, now: Time, patience: Span) {
+    pub(super) fn check_ends(&mut self, now: Time, patience: Span, departures: &Departures) {
         let Some((connection, reason)) = self.ended() else {
             self.ended = None;
             return;
         };
-        if now.since(*self.ended.get_or_insert(now)) > patience {
-            self.machine.broken(connection, reason);
+        if now.since(*self.ended.get_or_insert(now)) <= patience {
+            return;
+        }
+        let departed = match self.ends[connection.0 as usize].to.peer {
+            Peer::Rank(rank) => departures.of(self.members[rank as usize]).map(|reason| (Rank(rank), reason)),
+            Peer::Switch(_) => None,
+        };
+        match departed {
+            Some((rank, why)) => self.machine.departed(rank, why.departure(&self.members)),
+            None => self.machine.broken(connection, reason),
         }
     }
 
@@ -582,10 +594,11 @@ mod tests {
         let mut context = forsaken(Time::ZERO);
         // However long the call has stood still by then.
         let seen = Time::from_ps(1_000_000);
-        context.check_ends(seen, patience);
-        context.check_ends(seen + patience, patience);
+        let departures = Departures::default();
+        context.check_ends(seen, patience, &departures);
+        context.check_ends(seen + patience, patience, &departures);
         assert!(context.machine.failure().is_none());
-        context.check_ends(seen + patience + Span::from_ps(1), patience);
+        context.check_ends(seen + patience + Span::from_ps(1), patience, &departures);
         let failure = context.machine.failure().unwrap();
         assert!(matches!(**failure, Failure::Broken { .. }), "{failure}");
     }

@@ -6,6 +6,7 @@
 mod conduits;
 mod context;
 mod cores;
+mod departures;
 mod hands;
 mod idle;
 mod lending;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use railnet_coll::machine::{Answer, Failure, Notice, OperationId, Output, RankMachine, Standing};
+use railnet_coll::machine::{Answer, Departure, Failure, Notice, OperationId, Output, RankMachine, Standing};
 use railnet_coll::{Call, Schedule};
 use railnet_core::{Rank, Span, Time};
 use rustix::event::{PollFd, PollFlags};
@@ -31,6 +32,8 @@ pub use conduits::ReachError;
 pub(crate) use conduits::{Card, Conduits, ListenAt, Prepared};
 use context::Context;
 pub(crate) use context::Keep;
+use departures::Departures;
+pub(crate) use departures::Reason;
 pub(crate) use idle::{Idle, Next, SLEEP};
 pub(crate) use notices::Letter;
 pub(crate) use status::bare as bare_status;
@@ -58,6 +61,8 @@ const ATTENTION: usize = 16;
 /// How long a rank that leaves listens to those that may not know that it has all they sent: several times as long as
 /// they wait before they ask.
 const QUIET: Duration = Duration::from_millis(20);
+/// How long an error is held back until the others have been sent the reason for which this rank may leave.
+const REASON: Duration = Duration::from_millis(100);
 
 /// Communicators that are over, and are remembered: others may be behind, and ask what became of a call.
 const REMEMBERED: usize = 64;
@@ -125,6 +130,7 @@ pub(crate) struct Engine {
     awaited: Vec<(ContextId, OperationId)>,
     /// Ranks that are lost, and why.
     lost: Vec<(u32, String)>,
+    departures: Departures,
     /// Verdicts and announced sends of communicators that were not made here yet, and who sent them.
     early: Vec<(u64, Rank, Notice)>,
     job: String,
@@ -153,6 +159,7 @@ impl Engine {
             is_clock_old: false,
             left: Vec::new(),
             lost: Vec::new(),
+            departures: Departures::default(),
             early: Vec::new(),
             awaited: Vec::new(),
             job,
@@ -223,9 +230,7 @@ impl Engine {
         let machine = machine.by_hand(has_nic);
         let mut context = Context::new(name, Arc::clone(members), machine, self.shares_cores);
         for (lost, cause) in &self.lost {
-            if let Some(rank) = context.rank_of(*lost) {
-                context.machine.lost(rank, cause.clone());
-            }
+            self.departures.end(&mut context, *lost, cause);
         }
         for (_, from, notice) in self.early.extract_if(.., |(early, ..)| *early == name) {
             context.machine.notice(self.now, from, notice);
@@ -306,7 +311,9 @@ impl Engine {
     ) -> Result<OperationId, Arc<Failure>> {
         // Most calls are over before it matters when they began: the clock is asked when one is not.
         self.is_clock_old = true;
-        self.contexts[id.0].submit(self.now, schedule, buffers, keep)
+        let submitted = self.contexts[id.0].submit(self.now, schedule, buffers, keep);
+        self.continues(submitted.is_ok());
+        submitted
     }
 
     /// Submits a call that was made before and that somebody will wait for; nothing if it is new. A small one may be over when
@@ -320,7 +327,31 @@ impl Engine {
     ) -> Option<Result<OperationId, Arc<Failure>>> {
         self.is_clock_old = true;
         let Self { contexts, conduits, now, idle, .. } = self;
-        contexts[id.0].submit_known(*now, call, buffers, conduits, idle.looks_at_once())
+        let submitted = contexts[id.0].submit_known(*now, call, buffers, conduits, idle.looks_at_once());
+        self.continues(matches!(submitted, Some(Ok(_))));
+        submitted
+    }
+
+    /// The program of this rank is about to learn of a failure in a communicator of these ranks of the world. Others that wait for it
+    /// hear why it leaves, if it does.
+    pub(crate) fn announce_failure(&mut self, failure: &Failure, members: &[u32]) {
+        if let Some(body) = self.departures.failed(failure, members, self.control.rank().0) {
+            self.control.notify(NoticeKind::Failed, &body);
+            self.control.flush(REASON);
+        }
+    }
+
+    /// A rank that makes other calls after a failure does not leave because of it.
+    #[inline]
+    fn continues(&mut self, is_submitted: bool) {
+        if is_submitted && self.departures.continues() {
+            self.control.notify(NoticeKind::Failed, &[]);
+        }
+    }
+
+    /// Why calls that wait for a rank of the world that is gone fail in a communicator of these ranks, as far as it has said so.
+    pub(crate) fn departure(&self, world: u32, members: &[u32]) -> Option<Departure> {
+        Some(self.departures.of(world)?.departure(members))
     }
 
     /// The schedule of a call that was made before.
@@ -503,17 +534,17 @@ impl Engine {
         {
             context.machine.expired(now);
         }
-        context.check_ends(now, span(FAREWELL));
+        context.check_ends(now, span(FAREWELL), &self.departures);
         context.check_unsent(now, span(self.limit));
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;
             let still = now.since((*heard).max(context.machine.last_progress()));
-            (still > span(FAREWELL) || context.cannot_reach(rank)).then_some(rank)
+            (still > span(FAREWELL) || context.cannot_reach(rank)).then_some(*world)
         });
-        if let Some(rank) = gone {
-            context.machine.lost(rank, "it has finished, and its program left");
+        if let Some(world) = gone {
+            self.departures.end(context, world, "it has finished, and its program left");
         }
-        context.check_reach(now, span(FAREWELL));
+        context.check_reach(now, span(FAREWELL), &self.departures);
         self.drain(index);
     }
 
@@ -547,11 +578,10 @@ impl Engine {
                     let cause = String::from_utf8_lossy(&body).into_owned();
                     self.lost.push((rank.0, cause.clone()));
                     for context in &mut self.contexts {
-                        if let Some(rank) = context.rank_of(rank.0) {
-                            context.machine.lost(rank, cause.clone());
-                        }
+                        self.departures.end(context, rank.0, &cause);
                     }
                 }
+                NoticeKind::Failed => self.departures.hear(rank.0, &body),
                 NoticeKind::Left => self.left.push((rank.0, self.now)),
                 // A rank that is silent is asked when a call has waited for it long enough.
                 NoticeKind::Silent | NoticeKind::Heard => {}
