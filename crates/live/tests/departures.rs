@@ -18,25 +18,27 @@ use rustix::process::{Signal, getpid, kill_process};
 use world::{LONG, world};
 
 /// What four ranks do: rank 1 dies, rank 3 waits for it, the others wait for rank 3 in communicators without rank 1: rank 0 in one, and rank 2
-/// in a receive.
+/// in a receive. Ranks 0 and 1 may have each other's part.
 #[test]
 #[ignore = "a rank of the tests below, which start it as a process of its own"]
 fn rank() {
     let world = Communicator::from_env().unwrap();
     let end = std::env::var("TEST_END").unwrap();
-    let part = world.split(if [0, 3].contains(&world.rank()) { Some(0) } else { None }, 0).unwrap();
+    let victim: usize = std::env::var("TEST_VICTIM").unwrap().parse().unwrap();
+    let other = 1 - victim;
+    let part = world.split([other, 3].contains(&world.rank()).then_some(0), 0).unwrap();
     let group = part.as_ref().unwrap_or(&world);
     world.barrier().unwrap();
     println!("\nready");
     let mut data = vec![1.0_f32; 1000];
     let outcome = match world.rank() {
-        0 => group.all_reduce_in_place(&mut data, ReduceOp::Sum),
-        1 => {
+        rank if rank == victim => {
             println!("waits");
             return std::thread::sleep(LONG);
         }
         2 => world.receive(&mut data, 3),
-        _ => world.receive(&mut data, 1),
+        3 => world.receive(&mut data, victim),
+        _ => group.all_reduce_in_place(&mut data, ReduceOp::Sum),
     };
     let error = outcome.unwrap_err();
     let numbers = |ranks: Vec<Rank>| ranks.iter().map(|rank| rank.0).collect::<Vec<_>>();
@@ -54,6 +56,21 @@ fn line(error: &Error) -> String {
     error.to_string().replace('\n', " | ")
 }
 
+/// Lets the victim end, and gives what the two ranks say that wait for rank 3 elsewhere.
+fn play(conduit: Conduit, victim: usize, end: &str, timeout: &str) -> [String; 2] {
+    let number = victim.to_string();
+    let variables = [
+        ("RAILNET_CONDUIT", conduit.name()),
+        ("RAILNET_TIMEOUT", timeout),
+        ("TEST_END", end),
+        ("TEST_VICTIM", &number),
+    ];
+    let mut ranks = Ranks::start(4, &variables);
+    ranks.expect(victim, |line| line == "waits");
+    ranks.signal(victim, if end == "stopped" { Signal::STOP } else { Signal::KILL });
+    [1 - victim, 2].map(|rank| ranks.expect_line(rank, |line| line.ends_with(']')))
+}
+
 #[test]
 fn a_rank_that_leaves_after_a_failure_names_its_cause_to_those_that_wait_for_it_elsewhere() {
     for (conduit, end) in [
@@ -66,23 +83,27 @@ fn a_rank_that_leaves_after_a_failure_names_its_cause_to_those_that_wait_for_it_
     ] {
         // A rank that is stopped is named after the timeout, the others after seconds.
         let timeout = if end == "stopped" { "3s" } else { "40s" };
-        let variables =
-            [("RAILNET_CONDUIT", conduit.name()), ("RAILNET_TIMEOUT", timeout), ("TEST_END", end)];
-        let mut ranks = Ranks::start(4, &variables);
-        ranks.expect(1, |line| line == "waits");
-        ranks.signal(1, if end == "stopped" { Signal::STOP } else { Signal::KILL });
-        let names = |rank: u32, line: &str| {
+        let [zero, two] = play(conduit, 1, end, timeout);
+        for line in [&zero, &two] {
             assert!(line.contains("rank 3 left") || line.contains("rank 1 left"), "{conduit}, {end}: {line}");
-            assert!(line.contains(&format!("because of rank {rank}")), "{conduit}, {end}: {line}");
-        };
-        let said = |ranks: &mut Ranks, rank| ranks.expect_line(rank, |line| line.ends_with(']'));
+            assert!(line.contains("because of rank 1"), "{conduit}, {end}: {line}");
+        }
         // Rank 3 of the job is rank 1 of the group that rank 0 waits in, and rank 1 of the job is in none of its ranks.
-        let zero = said(&mut ranks, 0);
         assert!(zero.ends_with("[] [1]"), "{conduit}, {end}: {zero}");
-        names(1, &zero);
         // Both are in the communicator in which rank 2 receives.
-        let two = said(&mut ranks, 2);
         assert!(two.ends_with("[1] []"), "{conduit}, {end}: {two}");
+    }
+}
+
+/// Without it ranks cannot tell each other anything: that is said, and who is gone.
+#[test]
+fn where_rank_0_dies_it_is_named_by_all() {
+    for (conduit, end) in
+        [(Conduit::SharedMemory, "killed"), (Conduit::Tcp, "killed"), (Conduit::Roce, "return")]
+    {
+        let [one, two] = play(conduit, 0, end, "3s");
+        assert!(one.ends_with("[] [0]"), "{conduit}, {end}: {one}");
+        assert!(two.ends_with("[0] []"), "{conduit}, {end}: {two}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use railnet_core::{Rank, Span, Time};
 
-use super::signature::Mark;
+use super::signature::{Mark, Signature};
 use super::trouble::{Answer, Asking, Departure, Failure, Notice, Standing, Wait, WaitingFor};
 use super::work::{ConnectionId, Direction, OperationId, Output};
 use super::worker::Stage;
@@ -121,6 +121,12 @@ impl RankMachine {
         self.fail(Arc::new(Failure::Aborted { by: Rank(self.rank) }), true);
     }
 
+    /// The first call that has not ended, as errors name it.
+    pub fn submitted_call(&self) -> Option<String> {
+        let Signature { operation, call, .. } = &*self.submitted().next()?.signature();
+        Some(format!("{} {operation}", call.collective))
+    }
+
     /// A rank is gone, and this is what is known of it.
     pub fn lost(&mut self, rank: Rank, cause: impl Into<String>) {
         let during = self.submitted().next().map(Operation::signature);
@@ -224,6 +230,11 @@ impl RankMachine {
     /// Since when the others are being asked, if they are.
     pub fn asking_since(&self) -> Option<Time> {
         self.asking.as_ref().map(|asking| asking.since)
+    }
+
+    /// Whether they are asked because the limit is over.
+    pub fn is_overdue(&self) -> bool {
+        self.asking.as_ref().is_some_and(|asking| !asking.is_doubt)
     }
 
     /// When something last happened here.

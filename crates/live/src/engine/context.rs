@@ -468,6 +468,13 @@ impl Context {
         }
     }
 
+    /// The call that is under way, and what it waits for, in words.
+    pub(super) fn awaited(&self) -> Option<(String, String)> {
+        let what = self.machine.waiting_for().first()?.to_string();
+        let call = self.machine.submitted_call()?;
+        Some((call, what))
+    }
+
     /// Whether it waits to hear why it could not reach a rank.
     pub(super) fn cannot_reach(&self, rank: Rank) -> bool {
         self.unreached.as_ref().is_some_and(|(unreached, ..)| *unreached == rank)

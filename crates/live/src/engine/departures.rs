@@ -75,6 +75,8 @@ pub(super) struct Departures {
     told: Option<Reason>,
     /// What the others have told, by their ranks in the world.
     heard: BTreeMap<u32, Reason>,
+    /// Why rank 0 is gone, where it is. It passes on what ranks tell each other: of those that leave after it nothing is heard.
+    hub: Option<Reason>,
 }
 
 impl Departures {
@@ -104,9 +106,28 @@ impl Departures {
         }
     }
 
-    /// Why a rank has left, as far as it has told.
+    /// Why a rank has left, as far as it has told, or could have.
     pub(super) fn of(&self, rank: u32) -> Option<&Reason> {
-        self.heard.get(&rank)
+        self.heard.get(&rank).or(self.hub.as_ref())
+    }
+
+    /// Rank 0 is lost, and the control channel with it.
+    pub(super) fn lose_hub(&mut self, cause: &str) {
+        let reason = || Reason { culprits: vec![0], text: format!("rank 0 is lost: {cause}") };
+        self.hub = Some(self.heard.get(&0).cloned().unwrap_or_else(reason));
+    }
+
+    /// The failure of a call whose limit is over when nobody can be asked any more.
+    pub(super) fn unanswered(&self, context: &Context) -> Option<Failure> {
+        let departure = self.hub.as_ref()?.departure(&context.members);
+        let (call, awaited) = context.awaited()?;
+        let text = format!(
+            "{call} stands still, waits for {awaited} and cannot ask: rank 0 of the job, by way of which ranks tell each other, is \
+             gone: {}",
+            departure.cause
+        );
+        let Departure { ranks, outsiders, .. } = departure;
+        Some(Failure::Told { by: context.machine.rank(), ranks, outsiders, text })
     }
 
     /// Ends what waits for a rank of the world that is gone; where the rank has not told why, for this cause.
@@ -163,6 +184,20 @@ mod tests {
         assert!(other.of(1).is_none());
         // A second failure is told again.
         assert!(own.failed(&lost(0), &[0, 1], 1).is_some());
+    }
+
+    #[test]
+    fn where_rank_0_is_gone_its_reason_stands_for_those_that_cannot_be_heard() {
+        let mut other = Departures::default();
+        other.lose_hub("its connection was closed");
+        assert_eq!(other.of(2).unwrap().departure(&[2, 3]).outsiders, [0]);
+        // It had left because of rank 1.
+        let mut hub = Departures::default();
+        let body = hub.failed(&lost(1), &[0, 1], 0).unwrap();
+        let mut other = Departures::default();
+        other.hear(0, &body);
+        other.lose_hub("its connection was closed");
+        assert_eq!(other.of(2).unwrap().departure(&[2, 3]).outsiders, [1]);
     }
 
     #[test]

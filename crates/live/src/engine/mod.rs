@@ -527,12 +527,17 @@ impl Engine {
     /// Looks whether a call stands still for too long.
     fn watch(&mut self, index: usize) {
         let (now, context) = (self.now, &mut self.contexts[index]);
+        let own = context.machine.rank();
         context.doubt(now);
         context.machine.handle_timeout(now);
         if let Some(since) = context.machine.asking_since()
             && now.since(since) > span(ANSWERS)
         {
-            context.machine.expired(now);
+            let unanswered = self.departures.unanswered(context).filter(|_| context.machine.is_overdue());
+            match unanswered {
+                Some(failure) => context.machine.notice(now, own, Notice::Verdict(Arc::new(failure))),
+                None => context.machine.expired(now),
+            }
         }
         context.check_ends(now, span(FAREWELL), &self.departures);
         context.check_unsent(now, span(self.limit));
@@ -579,6 +584,9 @@ impl Engine {
                     self.lost.push((rank.0, cause.clone()));
                     for context in &mut self.contexts {
                         self.departures.end(context, rank.0, &cause);
+                    }
+                    if rank.0 == 0 && kind == NoticeKind::Lost {
+                        self.departures.lose_hub(&cause);
                     }
                 }
                 NoticeKind::Failed => self.departures.hear(rank.0, &body),
