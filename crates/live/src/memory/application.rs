@@ -134,6 +134,11 @@ impl ApplicationMemory {
         }
     }
 
+    /// The address of this process at which an address of a space is.
+    pub fn located(&self, space: SpaceId, address: u64) -> u64 {
+        self.at(space, address) as u64
+    }
+
     #[inline]
     fn at(&self, space: SpaceId, address: u64) -> *mut u8 {
         let offset = self.offsets.get(space.0 as usize).copied().flatten().unwrap_or_default();

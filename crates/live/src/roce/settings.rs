@@ -26,6 +26,8 @@ pub struct Settings {
     pub dcqcn: bool,
     /// Behave as Linux Soft-RoCE does.
     pub rxe: bool,
+    /// Payload is copied once between processes of one host and user, where nothing is in the way.
+    pub single_copy: bool,
     /// Write what is opened to standard error.
     pub log: bool,
 }
@@ -47,6 +49,22 @@ impl Settings {
     pub const PROFILE: &str = "RAILNET_RDMA_PROFILE";
     /// Variable of [`Settings::log`]: `error` or `info`.
     pub const LOG: &str = "RAILNET_RDMA_LOG";
+
+    /// Variable of [`Settings::single_copy`]: `auto` or `off`.
+    pub const SINGLE_COPY: &str = "RAILNET_RDMA_SINGLE_COPY";
+
+    /// What is in the way of copying payload once between processes of one host, if anything is.
+    pub fn against_single_copy(&self) -> Option<&'static str> {
+        let reasons = [
+            (!self.single_copy, Self::SINGLE_COPY),
+            (!self.faults.is_none(), Self::FAULTS),
+            (self.capture.is_some(), Self::CAPTURE),
+            (self.rate.is_some(), Self::RATE),
+            (self.dcqcn, Self::CONTROL),
+            (self.rxe, Self::PROFILE),
+        ];
+        reasons.into_iter().find(|(is_set, _)| *is_set).map(|(_, name)| name)
+    }
 
     /// From the environment of this process.
     pub fn from_env() -> Result<Self, String> {
@@ -86,6 +104,7 @@ impl Settings {
             rate,
             dcqcn: choice(Self::CONTROL, ["none", "dcqcn"])?.unwrap_or(false) || rate.is_some(),
             rxe: choice(Self::PROFILE, ["specification", "rxe"])?.unwrap_or(false),
+            single_copy: !choice(Self::SINGLE_COPY, ["auto", "off"])?.unwrap_or(false),
             log: choice(Self::LOG, ["error", "info"])?.unwrap_or(false),
         })
     }

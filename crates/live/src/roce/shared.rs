@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use railnet_nic::memory::Memory;
+use railnet_nic::memory::{Memory, SpaceId};
 
 use super::Driver;
+use super::single_copy::SingleCopy;
 use super::steering::Steering;
 
 impl<M: Memory> Driver<M> {
@@ -38,12 +39,30 @@ impl<M: Memory> Driver<M> {
         }
     }
 
+    /// From now on payloads are copied once between this and other processes of this user and host that do the same: a packet carries
+    /// where its payload is, and the receiver fetches it ([`super`] has the details). `locate` tells the address of this process at which
+    /// an address of a space is. It has to be the own address alone that others share, without faults and captures: what passes is
+    /// then not in packets.
+    pub fn enable_single_copy(&mut self, locate: fn(&M, SpaceId, u64) -> u64) -> io::Result<()> {
+        let refused = |text: &str| Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        let Some(steering) = &self.steering else { return refused("the address is not shared") };
+        if self.injector.is_some() || self.tap.is_some() {
+            return refused("faults and captures are of packets that carry their bytes");
+        }
+        self.single_copy = Some(SingleCopy::new(self.local(), steering.member())?);
+        self.locate = locate;
+        Ok(())
+    }
+
     /// Numbers of all its descriptors: a child that forks off must close them, or the address stays taken when this process ends.
     pub fn list_descriptors(&self, into: &mut Vec<RawFd>) {
         let sockets = self.senders.endpoints().chain([&self.receiver]);
         into.extend(sockets.map(|endpoint| endpoint.as_fd().as_raw_fd()));
         if let Some(steering) = &self.steering {
             steering.list_descriptors(into);
+        }
+        if let Some(single_copy) = &self.single_copy {
+            single_copy.list_descriptors(into);
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
 
 use libc::{c_int, c_void};
 
@@ -254,6 +255,53 @@ impl AsFd for Endpoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// A message of a process of this host, and what the kernel says of its sender.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) length: usize,
+    /// The process; 0 where this one does not see it.
+    pub(super) process: u32,
+    pub(super) user: u32,
+    /// The abstract name of its socket, where it has one.
+    pub(super) name: Option<Vec<u8>>,
+}
+
+/// What has come to a unix socket that asks for credentials (`SO_PASSCRED`), if anything has.
+pub(super) fn receive_credentials(socket: &UnixDatagram, buffer: &mut [u8]) -> io::Result<Option<Told>> {
+    let mut control = Control([0; 128]);
+    // SAFETY: an address of zeros is a valid one.
+    let mut from: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: a message header of zeros is a valid one; its fields follow.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut from).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_un>() as _;
+    message.msg_iov = &raw mut piece;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: all that the header points to is ours to be written, and lives until the call returns.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    if received < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+    }
+    let mut messages = ControlMessages(&control.0[..message.msg_controllen as usize]);
+    let credentials =
+        messages.find(|(level, kind, _)| (*level, *kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS));
+    let (process, user) = credentials.map_or((0, u32::MAX), |(_, _, value)| {
+        (number(value) as u32, value.get(4..).map_or(-1, number) as u32)
+    });
+    // An abstract name begins with a zero, which is not part of it.
+    let used =
+        (message.msg_namelen as usize).saturating_sub(std::mem::offset_of!(libc::sockaddr_un, sun_path));
+    let name = from.sun_path[..used.min(from.sun_path.len())].split_first();
+    let name =
+        name.filter(|(first, _)| **first == 0).map(|(_, name)| name.iter().map(|byte| *byte as u8).collect());
+    Ok(Some(Told { length: received as usize, process, user, name }))
 }
 
 /// Take IPv6 packets whose UDP checksum is 0, from `linux/udp.h`.
