@@ -106,6 +106,11 @@ impl Departures {
         }
     }
 
+    /// Whether a call of a rank has failed because of others, and it has made none since.
+    pub(super) fn has_told(&self, rank: u32) -> bool {
+        self.heard.contains_key(&rank)
+    }
+
     /// Why a rank has left, as far as it has told, or could have.
     pub(super) fn of(&self, rank: u32) -> Option<&Reason> {
         self.heard.get(&rank).or(self.hub.as_ref())

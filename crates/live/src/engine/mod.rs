@@ -403,7 +403,12 @@ impl Engine {
             self.awaited.push((id, operation));
         }
         let done = self.drive(id, operation, until);
-        if done.is_some() {
+        if let Some(outcome) = &done {
+            // Before others are told that this rank waits no more: they would take it for late.
+            if let Err(failure) = outcome {
+                let members = Arc::clone(&self.contexts[id.0].members);
+                self.announce_failure(failure, &members);
+            }
             self.awaited.retain(|awaited| *awaited != (id, operation));
         }
         done
@@ -639,6 +644,10 @@ impl Engine {
         let machine = &mut self.contexts[id.0].machine;
         machine.set_waits_elsewhere(waits_elsewhere);
         let is_ours = to.is_none_or(|to| to == machine.rank());
+        let sender = self.contexts[id.0].members.get(from.0 as usize).copied();
+        let has_failed = sender.is_some_and(|sender| self.departures.has_told(sender));
+        let notice = if has_failed { held_up(notice) } else { notice };
+        let machine = &mut self.contexts[id.0].machine;
         if is_ours && from != machine.rank() && from.0 < machine.ranks() {
             machine.notice(self.now, from, notice);
         }
@@ -714,6 +723,16 @@ impl Engine {
     pub(crate) fn is_busy(&self) -> bool {
         self.contexts.iter().any(Context::is_busy)
     }
+}
+
+/// The answer of a rank whose last call has failed because of others: what keeps it from a call is there, and it may leave.
+fn held_up(mut notice: Notice) -> Notice {
+    if let Notice::Answer(_, Answer { standing: Standing::NotEntered { waits_elsewhere, .. }, .. }) =
+        &mut notice
+    {
+        *waits_elsewhere = true;
+    }
+    notice
 }
 
 fn span(duration: Duration) -> Span {
