@@ -179,10 +179,10 @@ impl Adapter {
             Some(path) => Some(Capture::begin(&mut driver, path, device).map_err(|error| of_io(&error))?),
             None => None,
         };
-        if settings.against_single_copy().is_none()
-            && let Err(error) = driver.enable_single_copy(ApplicationMemory::located)
+        if settings.against_shared_memory().is_none()
+            && let Err(error) = driver.enable_shared_memory(ApplicationMemory::copy_to)
         {
-            complain(&format!("payload goes through sockets on this host, too: {error}"));
+            complain(&format!("payload goes through sockets to processes of this host, too: {error}"));
         }
         if settings.log {
             let member = driver.member();

@@ -134,9 +134,10 @@ impl ApplicationMemory {
         }
     }
 
-    /// The address of this process at which an address of a space is.
-    pub fn located(&self, space: SpaceId, address: u64) -> u64 {
-        self.at(space, address) as u64
+    /// Fills bytes from an address of a space on; `false` where pages are gone.
+    pub fn copy_to(&self, space: SpaceId, address: u64, out: &mut [u8]) -> bool {
+        // SAFETY: the target is borrowed for as many bytes, and a fault at the source is reported.
+        unsafe { railnet_guarded_copy(out.as_mut_ptr(), self.at(space, address), out.len()) == 0 }
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use railnet_wire::{
 };
 
 use super::guard::{Guards, SessionId};
-use super::single_copy::Reference;
+use super::shared_payload::Reference;
 
 /// The most bytes of one send, which is one datagram until the kernel cuts it.
 const BYTES_MAX: usize = DATAGRAM_BYTES_MAX;

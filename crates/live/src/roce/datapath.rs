@@ -11,7 +11,7 @@ use railnet_wire::{Aeth, Extended, Extension, Gid, Network, Opcode, Syndrome, pa
 use super::Driver;
 use super::faults::Datagram;
 use super::gathered::Gathered;
-use super::single_copy::{self, Reference, SingleCopy};
+use super::shared_payload::{self, Gone, Reference};
 use super::system::Arrival;
 
 /// Sends that one call makes before it looks at what came in.
@@ -20,8 +20,13 @@ const SENDS_MAX: usize = 4;
 impl<M: Memory> Driver<M> {
     pub(super) fn transmit(&mut self, now: Time) -> bool {
         let (mut sends, mut sink) = (0, NoSink);
-        let active = self.single_copy.as_ref().is_some_and(SingleCopy::is_active);
-        let least = if active { single_copy::LEAST } else { usize::MAX };
+        let mut least = usize::MAX;
+        if let Some((shared, _)) = &mut self.shared_payload
+            && shared.is_active()
+        {
+            shared.attend(now);
+            least = shared_payload::LEAST;
+        }
         while sends < SENDS_MAX {
             let mut memory = Gathered::new(&mut self.memory, least);
             let mut cx = Context::new(now, &mut memory, &mut sink);
@@ -37,17 +42,21 @@ impl<M: Memory> Driver<M> {
             let mut reference = None;
             if let Some(source) = left {
                 let peer = if Reference::suits(packet) { self.senders.process(lane) } else { None };
-                let token = peer.zip(self.single_copy.as_mut()).and_then(|(peer, one)| one.token(peer));
-                reference = token.map(|token| Reference {
-                    token,
-                    address: (self.locate)(&self.memory, source.space, source.address),
-                    length: source.length as u16,
-                });
+                if let (Some(peer), Some((shared, copy))) = (peer, &mut self.shared_payload) {
+                    let fill = |out: &mut [u8]| copy(&self.memory, source.space, source.address, out);
+                    match shared.put(peer, now, source.length, fill).transpose() {
+                        Ok(put) => reference = put,
+                        Err(Gone) => {
+                            // It could be read a moment ago. The packet is lost, and sent again.
+                            self.batch.cancel();
+                            continue;
+                        }
+                    }
+                }
                 if reference.is_none() {
                     sum = self.memory.read_summed(source.space, source.address, source.length, place);
                     payload = source.length;
                     if self.memory.take_fault() {
-                        // It could be read a moment ago. It is lost, and sent again.
                         self.batch.cancel();
                         continue;
                     }
@@ -156,8 +165,8 @@ impl<M: Memory> Driver<M> {
         let mut sink = NoSink;
         let mut cx = Context::new(now, &mut self.memory, &mut sink);
         let before = self.counters.received;
-        if let Some(single_copy) = &mut self.single_copy {
-            single_copy.attend(now);
+        if let Some((shared, _)) = &mut self.shared_payload {
+            shared.attend(now);
         }
         for (index, datagram) in self.inbox[..arrival.length].chunks(arrival.segment).enumerate() {
             self.counters.received += 1;
@@ -168,7 +177,7 @@ impl<M: Memory> Driver<M> {
             }
             // Segments that Linux merged were most likely cut from one send, which numbered them.
             network.identification = index as u16;
-            let reference = self.single_copy.as_ref().and_then(|_| Reference::parse(datagram));
+            let reference = self.shared_payload.as_ref().and_then(|_| Reference::parse(datagram));
             let datagram = reference.map_or(datagram, |(_, packet)| packet);
             let Ok(parsed) = parse_datagram(&network, datagram, self.accepted) else {
                 self.counters.malformed += 1;
@@ -196,29 +205,29 @@ impl<M: Memory> Driver<M> {
                     }
                 },
             };
-            let payload = match (reference, &mut self.single_copy) {
-                (Some((reference, _)), Some(single_copy)) => {
-                    let behind =
-                        &self.inbox[((index + 1) * arrival.segment).min(arrival.length)..arrival.length];
-                    // Without it the packet is lost.
-                    let Some(bytes) = single_copy.fetch(&reference, behind.chunks(arrival.segment)) else {
-                        self.counters.unfetched += 1;
-                        continue;
-                    };
-                    self.counters.fetched += 1;
-                    bytes
-                }
-                _ => &datagram[parsed.payload.clone()],
-            };
             let inbound = Inbound {
                 network: &network,
                 headers: &parsed.headers,
                 extension: extension.as_ref().filter(|extension| !extension.is_none()),
-                payload: Payload::Bytes(payload),
+                payload: Payload::Bytes(&datagram[parsed.payload.clone()]),
                 intact: parsed.icrc_is_good(),
             };
             // What it throws away it has counted; loss is nothing to worry about.
-            let outcome = self.nic.receive(&mut cx, &inbound);
+            let outcome = match (reference, &mut self.shared_payload) {
+                (Some((reference, _)), Some((shared, _))) => {
+                    let nic = &mut self.nic;
+                    let taken = shared.take(&reference, |bytes| {
+                        nic.receive(&mut cx, &Inbound { payload: Payload::Bytes(bytes), ..inbound })
+                    });
+                    let Some(outcome) = taken else {
+                        self.counters.unshared += 1;
+                        continue;
+                    };
+                    self.counters.shared += 1;
+                    outcome
+                }
+                _ => self.nic.receive(&mut cx, &inbound),
+            };
             if outcome == Err(DropReason::NoQueuePair)
                 && let Some(steering) = &mut self.steering
             {
@@ -227,9 +236,6 @@ impl<M: Memory> Driver<M> {
             if inbound.intact {
                 self.rest.came(&parsed.headers);
             }
-        }
-        if let Some(single_copy) = &mut self.single_copy {
-            single_copy.forget();
         }
         self.rest.came_together((self.counters.received - before) as usize);
         Ok(true)

@@ -1,5 +1,5 @@
-//! What the NIC reads while it builds a packet, and what that adds to the packet's ICRC. A payload that may go by reference is left
-//! where it is.
+//! What the NIC reads while it builds a packet, and what that adds to the packet's ICRC. A payload that may go
+//! through shared memory is left where it is.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use railnet_core::GhostRun;
 use railnet_nic::memory::{Backing, GhostRuns, Memory, SpaceId};
 use railnet_wire::PayloadSum;
 
-use super::single_copy::Source;
+use super::shared_payload::Source;
 
 /// Memory for the time in which one packet is built.
 pub(super) struct Gathered<'a, M> {

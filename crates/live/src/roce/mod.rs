@@ -70,7 +70,7 @@ mod rest;
 mod senders;
 mod settings;
 mod shared;
-mod single_copy;
+mod shared_payload;
 mod steering;
 mod system;
 mod tap;
@@ -107,7 +107,7 @@ use faults::{Datagram, Injector};
 use guard::Guards;
 use rest::Rest;
 use senders::Senders;
-use single_copy::{Locate, SingleCopy};
+use shared_payload::{CopyFrom, SharedPayload};
 use steering::Steering;
 use tap::Tap;
 
@@ -216,9 +216,8 @@ pub struct Driver<M = ProcessMemory> {
     sink: NoSink,
     counters: Counters,
     last_refusal: Option<io::Error>,
-    /// Where payloads may be fetched from the memory of their sender.
-    single_copy: Option<SingleCopy>,
-    locate: Locate<M>,
+    /// Where payloads may go through shared memory, and how they get there.
+    shared_payload: Option<(SharedPayload, CopyFrom<M>)>,
 }
 
 impl<M: Memory> Driver<M> {
@@ -268,8 +267,7 @@ impl<M: Memory> Driver<M> {
             sink: NoSink,
             counters: Counters::default(),
             last_refusal: None,
-            single_copy: None,
-            locate: |_, _, address| address,
+            shared_payload: None,
         };
         driver.rebuild_steering().map_err(bind)?;
         Ok(driver)
@@ -328,8 +326,8 @@ impl<M: Memory> Driver<M> {
         most: Option<u64>,
         comment: Option<&str>,
     ) -> Result<(), CaptureError> {
-        if let Some(single_copy) = &mut self.single_copy {
-            single_copy.end();
+        if let Some((shared_payload, _)) = &mut self.shared_payload {
+            shared_payload.end();
         }
         self.tap = Some(Tap::new(write, &self.local().to_string(), most.unwrap_or(u64::MAX), comment)?);
         Ok(())
@@ -415,8 +413,8 @@ impl<M: Memory> Driver<M> {
             set.map_err(|source| Error::Sender { address, source })?;
         }
         self.guards.set(queue_pair, peer.port(), guard);
-        if let Some(single_copy) = &mut self.single_copy {
-            single_copy.offer((peer, steering::member_of(destination)));
+        if let Some((shared_payload, _)) = &mut self.shared_payload {
+            shared_payload.offer((peer, steering::member_of(destination)));
         }
         Ok(())
     }

@@ -26,8 +26,8 @@ pub struct Settings {
     pub dcqcn: bool,
     /// Behave as Linux Soft-RoCE does.
     pub rxe: bool,
-    /// Payload is copied once between processes of one host and user, where nothing is in the way.
-    pub single_copy: bool,
+    /// Payload goes through shared memory between processes of one host and user, where nothing is in the way.
+    pub shared_memory: bool,
     /// Write what is opened to standard error.
     pub log: bool,
 }
@@ -50,13 +50,13 @@ impl Settings {
     /// Variable of [`Settings::log`]: `error` or `info`.
     pub const LOG: &str = "RAILNET_RDMA_LOG";
 
-    /// Variable of [`Settings::single_copy`]: `auto` or `off`.
-    pub const SINGLE_COPY: &str = "RAILNET_RDMA_SINGLE_COPY";
+    /// Variable of [`Settings::shared_memory`]: `auto` or `off`.
+    pub const SHARED_MEMORY: &str = "RAILNET_RDMA_SHARED_MEMORY";
 
-    /// What is in the way of copying payload once between processes of one host, if anything is.
-    pub fn against_single_copy(&self) -> Option<&'static str> {
+    /// The variable that keeps payload from shared memory, if one does.
+    pub fn against_shared_memory(&self) -> Option<&'static str> {
         let reasons = [
-            (!self.single_copy, Self::SINGLE_COPY),
+            (!self.shared_memory, Self::SHARED_MEMORY),
             (!self.faults.is_none(), Self::FAULTS),
             (self.capture.is_some(), Self::CAPTURE),
             (self.rate.is_some(), Self::RATE),
@@ -104,7 +104,7 @@ impl Settings {
             rate,
             dcqcn: choice(Self::CONTROL, ["none", "dcqcn"])?.unwrap_or(false) || rate.is_some(),
             rxe: choice(Self::PROFILE, ["specification", "rxe"])?.unwrap_or(false),
-            single_copy: !choice(Self::SINGLE_COPY, ["auto", "off"])?.unwrap_or(false),
+            shared_memory: !choice(Self::SHARED_MEMORY, ["auto", "off"])?.unwrap_or(false),
             log: choice(Self::LOG, ["error", "info"])?.unwrap_or(false),
         })
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use railnet_nic::memory::{Memory, SpaceId};
 
 use super::Driver;
-use super::single_copy::SingleCopy;
+use super::shared_payload::SharedPayload;
 use super::steering::Steering;
 
 impl<M: Memory> Driver<M> {
@@ -39,18 +39,16 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// From now on payloads are copied once between this and other processes of this user and host that do the same: a packet carries
-    /// where its payload is, and the receiver fetches it ([`super`] has the details). `locate` tells the address of this process at which
-    /// an address of a space is. It has to be the own address alone that others share, without faults and captures: what passes is
-    /// then not in packets.
-    pub fn enable_single_copy(&mut self, locate: fn(&M, SpaceId, u64) -> u64) -> io::Result<()> {
+    /// From now on payloads between this and other processes of this user and host that do the same go through shared memory: a packet
+    /// carries the slot in which its payload is. `copy` fills so many bytes from an address of a space, and tells whether it could. The
+    /// address has to be one that others may share, and without faults and captures: what passes is then not in packets.
+    pub fn enable_shared_memory(&mut self, copy: fn(&M, SpaceId, u64, &mut [u8]) -> bool) -> io::Result<()> {
         let refused = |text: &str| Err(io::Error::new(io::ErrorKind::Unsupported, text));
         let Some(steering) = &self.steering else { return refused("the address is not shared") };
         if self.injector.is_some() || self.tap.is_some() {
             return refused("faults and captures are of packets that carry their bytes");
         }
-        self.single_copy = Some(SingleCopy::new(self.local(), steering.member())?);
-        self.locate = locate;
+        self.shared_payload = Some((SharedPayload::new(self.local(), steering.member())?, copy));
         Ok(())
     }
 
@@ -61,8 +59,8 @@ impl<M: Memory> Driver<M> {
         if let Some(steering) = &self.steering {
             steering.list_descriptors(into);
         }
-        if let Some(single_copy) = &self.single_copy {
-            single_copy.list_descriptors(into);
+        if let Some((shared_payload, _)) = &self.shared_payload {
+            shared_payload.list_descriptors(into);
         }
     }
 }

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "a system call that writes to memory")]
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -40,16 +40,6 @@ impl Process {
     pub(crate) unsafe fn read(&self, address: u64, into: *mut u8, length: usize) -> io::Result<()> {
         self.move_all(address, into, length, libc::process_vm_readv)?;
         self.check()
-    }
-
-    /// Whether it has not ended.
-    pub(crate) fn is_running(&self) -> bool {
-        self.check().is_ok()
-    }
-
-    /// Its descriptor.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
     }
 
     /// Whether it runs: then its number was no other's until now.
