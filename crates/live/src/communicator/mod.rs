@@ -675,8 +675,11 @@ fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
 
 /// The same of ranks that are outside of the communicator.
 fn notes_on_outsiders(failure: &Failure, control: &Control) -> String {
-    let known = failure.outsiders().iter().filter(|world| **world < control.world_size());
-    known.map(|world| format!("\n  rank {world} of the job is {}", process_of(*world, control))).collect()
+    let mut text = String::new();
+    for world in failure.outsiders().iter().filter(|world| **world < control.world_size()) {
+        let _ = write!(text, "\n  rank {world} of the job is {}", process_of(*world, control));
+    }
+    text
 }
 
 /// Which processes these ranks are; `number` is the number under which each is known to the caller.

@@ -126,6 +126,21 @@ mod tests {
     }
 
     #[test]
+    fn what_has_to_be_seen_goes_over_sockets() {
+        assert_eq!(Settings::read(|_| None).unwrap().against_shared_memory(), None);
+        for (name, value) in [
+            (Settings::SHARED_MEMORY, "off"),
+            (Settings::FAULTS, "drop=0.1"),
+            (Settings::CAPTURE, "run.pcapng"),
+            (Settings::RATE, "10Gbps"),
+            (Settings::CONTROL, "dcqcn"),
+            (Settings::PROFILE, "rxe"),
+        ] {
+            assert_eq!(read(name, value).unwrap().against_shared_memory(), Some(name));
+        }
+    }
+
+    #[test]
     fn values_are_read() {
         assert_eq!(read(Settings::MTU, "2048").unwrap().mtu, Some(Mtu::Mtu2048));
         assert!(read(Settings::RATE, "10Gbps").unwrap().dcqcn, "a rate limit is DCQCN's");
@@ -142,6 +157,7 @@ mod tests {
             (Settings::RATE, "fast"),
             (Settings::CONTROL, "swift"),
             (Settings::PROFILE, "mlx5"),
+            (Settings::SHARED_MEMORY, "on"),
             (Settings::LOG, "loud"),
         ] {
             let error = read(name, value).unwrap_err();

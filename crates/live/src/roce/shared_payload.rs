@@ -188,15 +188,14 @@ impl Receiver {
             let slot = self.next;
             self.next = (slot + 1) % SLOTS;
             let word = self.ring.word(state_at(slot));
-            match word.load(Ordering::Acquire) {
-                FREE => return Some(slot),
-                // Its packet was lost, unless it is read just now.
-                full if full & 3 == FULL && now.since(self.filled[slot]) > LOST_AFTER => {
-                    if word.compare_exchange(full, FREE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                        return Some(slot);
-                    }
-                }
-                _ => {}
+            let state = word.load(Ordering::Acquire);
+            // The packet of a full one was lost, unless it is read just now.
+            let is_lost = state & 3 == FULL && now.since(self.filled[slot]) > LOST_AFTER;
+            let is_free = state == FREE
+                || is_lost
+                    && word.compare_exchange(state, FREE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            if is_free {
+                return Some(slot);
             }
         }
         None
@@ -384,7 +383,6 @@ fn name((address, member): Peer) -> Vec<u8> {
 
 /// The first bytes of a slot that is free: they are the sender's alone.
 #[expect(unsafe_code, reason = "bytes of memory that two processes have mapped")]
-#[expect(clippy::mut_from_ref, reason = "they are behind a mapping")]
 fn free_bytes(ring: &mut Segment, slot: usize, length: usize) -> &mut [u8] {
     // SAFETY: they lie in the mapping. The word of the slot says that it is free, so the other process does not read them, and in
     // this one the ring is borrowed.
