@@ -158,11 +158,13 @@ struct Errors {
     class: Py<PyAny>,
     /// The rank of the whole job that each rank of the communicator is, once Python has said so.
     global_ranks: OnceLock<Vec<u32>>,
+    /// The same of the communicator that it is a part of, whose ranks have met.
+    met: Option<Arc<Errors>>,
 }
 
 impl Communicator {
-    fn new(inner: railnet::Communicator, class: Py<PyAny>) -> Self {
-        let errors = Arc::new(Errors { class, global_ranks: OnceLock::new() });
+    fn new(inner: railnet::Communicator, class: Py<PyAny>, met: Option<Arc<Errors>>) -> Self {
+        let errors = Arc::new(Errors { class, global_ranks: OnceLock::new(), met });
         Self { inner: Mutex::new(Some(Arc::new(inner))), errors }
     }
 
@@ -184,9 +186,7 @@ impl Errors {
     /// The exception of a failed call: `ranks` has those whose fault it is, as far as that is known, as ranks of the job.
     fn raised(&self, py: Python<'_>, error: &Error) -> PyErr {
         let mut text = error.to_string();
-        let global = |rank: Rank| {
-            self.global_ranks.get().and_then(|ranks| ranks.get(rank.0 as usize)).copied().unwrap_or(rank.0)
-        };
+        let global = |rank: Rank| self.global(rank);
         let culprits: Vec<Rank> = error.culprits().into_iter().map(|rank| Rank(rank as u32)).collect();
         let renamed: Vec<String> = culprits
             .iter()
@@ -196,7 +196,13 @@ impl Errors {
         if !renamed.is_empty() {
             text = format!("{text}\n  ({})", renamed.join(", "));
         }
-        raised(py, &self.class, text, culprits.into_iter().map(global).collect())
+        let met = self.met.as_deref().unwrap_or(self);
+        let outsiders = error.outsiders().into_iter().map(|rank| met.global(Rank(rank as u32)));
+        raised(py, &self.class, text, culprits.into_iter().map(global).chain(outsiders).collect())
+    }
+
+    fn global(&self, rank: Rank) -> u32 {
+        self.global_ranks.get().and_then(|ranks| ranks.get(rank.0 as usize)).copied().unwrap_or(rank.0)
     }
 }
 
@@ -257,7 +263,7 @@ impl Communicator {
         })?;
         loop {
             match py.detach(wait) {
-                Ok(Ok(inner)) => return Ok(Self::new(inner, error)),
+                Ok(Ok(inner)) => return Ok(Self::new(inner, error, None)),
                 Ok(Err(failure)) => {
                     let ranks = failure.culprits().into_iter().map(|rank| rank as u32).collect();
                     return Err(raised(py, &error, failure.to_string(), ranks));
@@ -276,7 +282,8 @@ impl Communicator {
         let made = py.detach(|| inner.subset(&ranks, name));
         let made = made.map_err(|error| self.raised(py, &error))?;
         made.set_timeout(timeout);
-        Ok(Self::new(made, self.errors.class.clone_ref(py)))
+        let met = self.errors.met.as_ref().unwrap_or(&self.errors);
+        Ok(Self::new(made, self.errors.class.clone_ref(py), Some(Arc::clone(met))))
     }
 
     /// Says which rank of the job each of its ranks is: exceptions name those.

@@ -44,7 +44,7 @@ pub struct Notice {
     pub rank: Rank,
     /// What sort.
     pub kind: NoticeKind,
-    /// What there is to say; text for all but [`NoticeKind::Mismatch`], whose form its sender decides.
+    /// What there is to say; text for all but [`NoticeKind::Mismatch`] and [`NoticeKind::Failed`], whose form their sender decides.
     pub body: Vec<u8>,
 }
 
@@ -64,10 +64,14 @@ pub enum NoticeKind {
     Heard,
     /// A rank has finished.
     Left,
+    /// A call of a rank failed because of others, as its body says: if the rank leaves now, that is why. An empty body withdraws it.
+    Failed,
 }
 
 impl NoticeKind {
-    const ALL: [Self; 6] = [Self::Abort, Self::Mismatch, Self::Lost, Self::Silent, Self::Heard, Self::Left];
+    /// Their numbers are places in this list, which only ever grows at its end.
+    const ALL: [Self; 7] =
+        [Self::Abort, Self::Mismatch, Self::Lost, Self::Silent, Self::Heard, Self::Left, Self::Failed];
 
     fn number(self) -> u8 {
         Self::ALL.iter().position(|kind| *kind == self).expect("every kind is in the list") as u8
@@ -95,6 +99,7 @@ impl fmt::Display for Notice {
             NoticeKind::Silent => write!(f, "rank {rank} gives no sign of life: {text}"),
             NoticeKind::Heard => write!(f, "rank {rank} is back"),
             NoticeKind::Left => write!(f, "rank {rank} has finished"),
+            NoticeKind::Failed => write!(f, "a call of rank {rank} has failed because of others"),
         }
     }
 }
@@ -298,6 +303,11 @@ impl Control {
     pub fn notify(&self, kind: NoticeKind, body: &[u8]) {
         let body = body[..body.len().min(NOTICE_MAX)].to_vec();
         self.shared.command(Message::Notice { from: self.rank.0, kind: kind.number(), body });
+    }
+
+    /// Waits until all that this rank has said is with the kernel, for so long at most.
+    pub(crate) fn flush(&self, limit: Duration) {
+        self.shared.flush(Instant::now() + limit);
     }
 
     /// Asks all other ranks what they do.

@@ -1,6 +1,6 @@
 //! Internal parsers of what other ranks and processes send, for tests with damaged input.
 
-use crate::engine::{Card, Envelope};
+use crate::engine::{Card, Envelope, Reason};
 use crate::rdma::{NicCard, handshake};
 use crate::status::RankStatus;
 
@@ -13,7 +13,7 @@ pub struct Parser {
 }
 
 /// All parsers.
-pub const PARSERS: [Parser; 5] = [
+pub const PARSERS: [Parser; 6] = [
     Parser { name: "rank-status", read: |bytes| RankStatus::read(bytes).ok().map(|one| one.write()) },
     Parser {
         name: "queue-pairs",
@@ -21,5 +21,6 @@ pub const PARSERS: [Parser; 5] = [
     },
     Parser { name: "nic-card", read: |bytes| NicCard::read(bytes).map(|one| one.write()) },
     Parser { name: "rank-card", read: |bytes| Card::read(bytes).ok().map(|one| one.write()) },
+    Parser { name: "departure", read: |bytes| Reason::read(bytes).ok().map(|one| one.write()) },
     Parser { name: "notice", read: |bytes| Envelope::read(bytes).ok().map(|one| one.write()) },
 ];

@@ -179,6 +179,11 @@ impl Adapter {
             Some(path) => Some(Capture::begin(&mut driver, path, device).map_err(|error| of_io(&error))?),
             None => None,
         };
+        if settings.against_shared_memory().is_none()
+            && let Err(error) = driver.enable_shared_memory(ApplicationMemory::copy_to)
+        {
+            complain(&format!("payload goes through sockets to processes of this host, too: {error}"));
+        }
         if settings.log {
             let member = driver.member();
             complain(&format!("{} is {}, member {member} of its port", device.name, device.socket_address()));

@@ -43,15 +43,17 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let limits = limits(&rows, host::limits().receive_buffer);
     if arguments.json {
         let all: Vec<_> = rows.iter().map(object).collect();
-        writeln!(out, "{:#}", json!({ "devices": all, "limits": limits }))?;
+        let against = settings.against_shared_memory();
+        let shared = json!({ "is_used": against.is_none(), "is_turned_off_by": against });
+        writeln!(out, "{:#}", json!({ "devices": all, "limits": limits, "shared_memory": shared }))?;
     } else {
-        print(&rows, &limits, out)?;
+        print(&rows, &limits, &payload(&settings), out)?;
     }
     let is_usable = |row: &Row| state(&row.holders).is_ok();
     Ok(if rows.iter().any(is_usable) { Outcome::Done } else { Outcome::CheckFailed })
 }
 
-fn print(rows: &[Row], limits: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(rows: &[Row], limits: &[String], payload: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     if rows.is_empty() {
         writeln!(out, "No device: this host has no address that can carry RoCEv2.")?;
         return Ok(());
@@ -81,6 +83,7 @@ fn print(rows: &[Row], limits: &[String], out: &mut dyn Write) -> anyhow::Result
     for limit in limits {
         writeln!(out, "  {limit}")?;
     }
+    writeln!(out, "  {payload}")?;
     writeln!(out, "  Run a program on them: railnet rdma exec -- ibv_devinfo")?;
     Ok(())
 }
@@ -98,6 +101,21 @@ fn state(holders: &[PortHolder]) -> Result<String, String> {
         0 => "free".to_owned(),
         some => format!("shared by {}", words::count(some as u64, "process", "processes")),
     })
+}
+
+/// How payload gets from one process of this host to another, in words.
+fn payload(settings: &Settings) -> String {
+    match settings.against_shared_memory() {
+        None => {
+            let name = Settings::SHARED_MEMORY;
+            format!(
+                "Payload of 512 bytes and more goes through shared memory between your processes of this host; {name}=off sends it."
+            )
+        }
+        Some(name) => {
+            format!("Payload between your processes of this host goes through sockets, because of {name}.")
+        }
+    }
 }
 
 /// What keeps devices from more, one sentence each.

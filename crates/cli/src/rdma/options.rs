@@ -24,6 +24,9 @@ pub(super) struct Options {
     /// Habits of the NIC: specification, or rxe for those of Linux Soft-RoCE
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     profile: Option<String>,
+    /// Payload through shared memory between processes of this host: auto, or off
+    #[arg(long, value_name = "WHEN", help_heading = "Devices")]
+    shared_memory: Option<String>,
     /// Lose this share of the packets on their way out (0.01)
     #[arg(long, value_name = "SHARE", value_parser = railnet_live::roce::share, help_heading = "Faults")]
     drop: Option<u32>,
@@ -66,6 +69,7 @@ impl Options {
             (Settings::RATE, &self.rate),
             (Settings::CONTROL, &self.control),
             (Settings::PROFILE, &self.profile),
+            (Settings::SHARED_MEMORY, &self.shared_memory),
             (Settings::LOG, &self.log),
         ];
         variables.extend(plain.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));

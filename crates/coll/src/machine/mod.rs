@@ -37,7 +37,8 @@ pub use executor::{Execution, Executor, Polled, ReceiveBuffer, Task};
 pub use ghosts::wrong_bytes;
 pub use signature::{Mark, Signature};
 pub use trouble::{
-    Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
+    Answer, Departure, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait,
+    WaitingFor,
 };
 pub use work::{
     ConnectionId, Direction, Expect, Filled, Handed, InlineCopy, Layout, OperationId, Output, Place, Tag,
@@ -93,6 +94,8 @@ pub struct RankMachine {
     relay: Option<Rank>,
     /// Whether the program of this rank waits for a call of another communicator.
     waits_elsewhere: bool,
+    /// The last operation that was given more time because the ranks that are missing wait for calls of other communicators.
+    deferred: Option<OperationId>,
     /// Whether a peer means something else.
     is_disputed: bool,
     /// Whether a synchronous executor does its work, and whether it emits [`Output::Expect`].
@@ -146,6 +149,7 @@ impl RankMachine {
             peer_entered: None,
             relay: None,
             waits_elsewhere: false,
+            deferred: None,
             is_disputed: false,
             is_synchronous: false,
             emits_expect: true,

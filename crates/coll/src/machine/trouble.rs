@@ -139,6 +139,16 @@ pub enum Failure {
         /// What was running.
         during: Option<Arc<Signature>>,
     },
+    /// A rank has left after a failure in another communicator of its process.
+    #[error("{}", departed(*rank, departure, during.as_deref()))]
+    Departed {
+        /// Which.
+        rank: Rank,
+        /// What failed there, and because of whom.
+        departure: Departure,
+        /// What was running.
+        during: Option<Arc<Signature>>,
+    },
     /// What another rank found out, in its words.
     #[error("{text}")]
     Told {
@@ -146,6 +156,8 @@ pub enum Failure {
         by: Rank,
         /// Whose fault it is, where it is known.
         ranks: Vec<Rank>,
+        /// The culprits outside of the communicator, by their ranks in the job.
+        outsiders: Vec<u32>,
         /// The failure, in that rank's words.
         text: String,
     },
@@ -177,22 +189,62 @@ pub enum Failure {
     },
 }
 
+/// Why a rank has left: a failure in another communicator of its process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Departure {
+    /// The ranks of this communicator whose fault that was.
+    pub ranks: Vec<Rank>,
+    /// Those outside of it, by their numbers in the job.
+    pub outsiders: Vec<u32>,
+    /// That failure in words.
+    pub cause: String,
+}
+
 impl Failure {
     /// The ranks whose fault it is, where that is known: the others can go on without them.
     pub fn culprits(&self) -> Vec<Rank> {
         match self {
             Self::Missing(missing) => missing.missing.iter().map(|(rank, _)| *rank).collect(),
             Self::Lost { rank, .. } => vec![*rank],
-            Self::Told { ranks, .. } => ranks.clone(),
+            Self::Told { ranks, .. } | Self::Departed { departure: Departure { ranks, .. }, .. } => {
+                ranks.clone()
+            }
             Self::Broken { with: Peer::Rank(rank), .. } => vec![Rank(*rank)],
             Self::Unconnected { with, .. } => with.iter().copied().collect(),
             Self::Mismatch(mismatch) => mismatch.culprits(),
             Self::Stuck(_) | Self::Aborted { .. } | Self::Broken { .. } => Vec::new(),
         }
     }
+
+    /// Ranks outside of the communicator whose fault it is, by their numbers in the job.
+    pub fn outsiders(&self) -> &[u32] {
+        match self {
+            Self::Told { outsiders, .. } | Self::Departed { departure: Departure { outsiders, .. }, .. } => {
+                outsiders
+            }
+            _ => &[],
+        }
+    }
 }
 
 impl Failure {
+    /// The same failure in a communicator of these ranks of the job, of which this one is a part: what was outside may be inside.
+    #[must_use]
+    pub fn within(mut self, members: &[u32]) -> Self {
+        if let Self::Told { ranks, outsiders, .. }
+        | Self::Departed { departure: Departure { ranks, outsiders, .. }, .. } = &mut self
+        {
+            outsiders.retain(|world| match members.iter().position(|member| member == world) {
+                Some(index) => {
+                    ranks.push(Rank(index as u32));
+                    false
+                }
+                None => true,
+            });
+        }
+        self
+    }
+
     /// The same failure in the rank numbers of a communicator of which this one is a part. What another rank found out stays in its
     /// words.
     #[must_use]
@@ -245,9 +297,17 @@ impl Failure {
             Self::Lost { rank, cause, during: running } => {
                 Self::Lost { rank: of(*rank), cause: cause.clone(), during: during(running) }
             }
-            Self::Told { by, ranks, text } => {
-                Self::Told { by: of(*by), ranks: all(ranks), text: text.clone() }
-            }
+            Self::Departed { rank, departure, during: running } => Self::Departed {
+                rank: of(*rank),
+                departure: Departure { ranks: all(&departure.ranks), ..departure.clone() },
+                during: during(running),
+            },
+            Self::Told { by, ranks, outsiders, text } => Self::Told {
+                by: of(*by),
+                ranks: all(ranks),
+                outsiders: outsiders.clone(),
+                text: text.clone(),
+            },
             Self::Unconnected { at, with, reason, during: running } => Self::Unconnected {
                 at: of(*at),
                 with: with.map(of),
@@ -271,6 +331,15 @@ fn during(signature: Option<&Signature>) -> String {
 
 fn lost(rank: Rank, cause: &str, signature: Option<&Signature>) -> String {
     format!("rank {} is lost{}: {cause}", rank.0, during(signature))
+}
+
+fn departed(rank: Rank, departure: &Departure, signature: Option<&Signature>) -> String {
+    let own = departure.ranks.iter().map(|rank| format!("rank {}", rank.0));
+    let outsiders = departure.outsiders.iter().map(|rank| format!("rank {rank} of the job"));
+    let culprits: Vec<String> = own.chain(outsiders).collect();
+    let during = during(signature);
+    let (rank, culprits, cause) = (rank.0, culprits.join(", "), &departure.cause);
+    format!("rank {rank} left{during} after a failure in another communicator because of {culprits}: {cause}")
 }
 
 fn unconnected(at: Rank, with: Option<Rank>, reason: &str, signature: Option<&Signature>) -> String {
@@ -526,6 +595,16 @@ impl Asking {
         }
         let waiting = waits.into_iter().map(|(rank, _)| rank).collect();
         Some(Failure::Missing(MissingError { signature, missing, waiting, since: waited }))
+    }
+
+    /// Whether all ranks that are missing wait for calls of other communicators: what is wrong is there, and will be known.
+    pub(super) fn is_held_up(&self, ranks: u32) -> bool {
+        let mut missing = (0..ranks).filter(|rank| self.missing(*rank).is_some()).peekable();
+        let is_any = missing.peek().is_some();
+        is_any
+            && !self.is_doubt
+            && self.sides().len() < 2
+            && missing.all(|rank| self.waits_elsewhere(Rank(rank)))
     }
 
     /// The different signatures, each with its ranks, the most common first.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use railnet_core::{Rank, Span, Time};
 
-use super::signature::Mark;
-use super::trouble::{Answer, Asking, Failure, Notice, Standing, Wait, WaitingFor};
+use super::signature::{Mark, Signature};
+use super::trouble::{Answer, Asking, Departure, Failure, Notice, Standing, Wait, WaitingFor};
 use super::work::{ConnectionId, Direction, OperationId, Output};
 use super::worker::Stage;
 use super::{Operation, RankMachine};
@@ -121,10 +121,22 @@ impl RankMachine {
         self.fail(Arc::new(Failure::Aborted { by: Rank(self.rank) }), true);
     }
 
+    /// The first call that has not ended, as errors name it.
+    pub fn submitted_call(&self) -> Option<String> {
+        let Signature { operation, call, .. } = &*self.submitted().next()?.signature();
+        Some(format!("{} {operation}", call.collective))
+    }
+
     /// A rank is gone, and this is what is known of it.
     pub fn lost(&mut self, rank: Rank, cause: impl Into<String>) {
         let during = self.submitted().next().map(Operation::signature);
         self.fail(Arc::new(Failure::Lost { rank, cause: cause.into(), during }), false);
+    }
+
+    /// A rank has left after a failure in another communicator of its process.
+    pub fn departed(&mut self, rank: Rank, departure: Departure) {
+        let during = self.submitted().next().map(Operation::signature);
+        self.fail(Arc::new(Failure::Departed { rank, departure, during }), false);
     }
 
     /// A connection can carry nothing any more.
@@ -220,6 +232,11 @@ impl RankMachine {
         self.asking.as_ref().map(|asking| asking.since)
     }
 
+    /// Whether they are asked because the limit is over.
+    pub fn is_overdue(&self) -> bool {
+        self.asking.as_ref().is_some_and(|asking| !asking.is_doubt)
+    }
+
     /// When something last happened here.
     pub fn last_progress(&self) -> Time {
         self.progress
@@ -306,8 +323,14 @@ impl RankMachine {
             self.is_disputed = true;
             return self.ask(now, earlier, self.limit);
         }
+        // Once for an operation: ranks that wait for each other in turn are an error all the same.
+        let is_deferred = asking.is_held_up(self.ranks) && self.deferred != Some(asking.operation);
+        if is_deferred {
+            self.deferred = Some(asking.operation);
+        }
         let (is_doubt, next) = (asking.is_doubt, asking.next);
-        match asking.verdict(self.ranks, now.since(self.progress), self.relay) {
+        let verdict = asking.verdict(self.ranks, now.since(self.progress), self.relay);
+        match verdict.filter(|_| !is_deferred) {
             Some(failure) => self.fail(Arc::new(failure), true),
             None if next.is_some() => {
                 let (operation, patience) = next.expect("it is there");

@@ -183,6 +183,15 @@ impl Error {
         }
     }
 
+    /// Ranks outside of the communicator whose fault it is, by their numbers in the job: one that died, and because of which a rank of
+    /// this communicator has left.
+    pub fn outsiders(&self) -> Vec<usize> {
+        match self {
+            Self::Failed { failure, .. } => failure.outsiders().iter().map(|rank| *rank as usize).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The ranks that kept others from meeting, where that is why: ranks that are left may try without them.
     pub(super) fn failed_peers(&self) -> Option<Vec<u32>> {
         match self {

@@ -8,8 +8,7 @@ use railnet_core::Rank;
 
 use super::handle::ContextHandle;
 use super::{At, Communicator, Element, Error, Pair, derived, trace};
-use crate::Control;
-use crate::engine::KeepAlive;
+use crate::engine::{Engine, KeepAlive};
 use crate::transport::PROTOCOL;
 
 /// Sends and receives that are done at once, so that no two ranks wait for each other: made by [`Communicator::group`].
@@ -214,22 +213,23 @@ impl Communicator {
     }
 
     pub(super) fn pair_failed(&self, failure: &Failure, Pair { from, to, .. }: Pair) -> Error {
-        let members = [from, to].map(|rank| self.members[rank as usize]);
-        self.process.with(|engine| pair_failed(failure, [from, to], &members, engine.control()))
+        self.process.with(|engine| pair_failed(failure, [from, to], &self.members, engine))
     }
 }
 
 /// The error of a failed transfer in the rank numbers of its communicator: its sender and its receiver are rank 0 and rank 1 of a
-/// communicator of their own.
-pub(super) fn pair_failed(failure: &Failure, pair: [u32; 2], members: &[u32], control: &Control) -> Error {
+/// communicator of their own. The other ranks hear of it before the program does.
+pub(super) fn pair_failed(failure: &Failure, pair: [u32; 2], members: &[u32], engine: &mut Engine) -> Error {
     let number = |rank: Rank| Rank(pair.get(rank.0 as usize).copied().unwrap_or(rank.0));
-    let mut notes = super::notes_on(&failure.culprits(), &number, members, control);
+    let renumbered = failure.renumbered(&number).within(members);
+    engine.announce_failure(&renumbered, members);
+    let mut notes = super::notes(&renumbered, members, engine.control());
     if let Failure::Told { .. } = failure {
         let [from, to] = pair;
         notes =
             format!("\n  (rank 0 of this pair is rank {from}, which sends, and rank 1 is rank {to}){notes}");
     }
-    Error::Failed { failure: Arc::new(failure.renumbered(&number)), notes }
+    Error::Failed { failure: Arc::new(renumbered), notes }
 }
 
 /// A transfer that was started: where, its number there, and how it is carried out.

@@ -555,18 +555,34 @@ impl Communicator {
     }
 
     /// The error of a call that was not begun, because of an earlier failure.
-    fn refused(&self, engine: &Engine, call: &Call, failure: Arc<Failure>) -> Error {
+    fn refused(&self, engine: &mut Engine, call: &Call, failure: Arc<Failure>) -> Error {
+        engine.announce_failure(&failure, &self.members);
         let number = engine.next_operation(self.context());
         let more = notes(&failure, &self.members, engine.control());
         self.log.warn(|| format!("{} {number} was not begun: {failure}", call.collective));
-        Error::Failed { failure, notes: format!("\n  so {} {number} was not begun{more}", call.collective) }
-    }
-
-    fn failed(&self, engine: &Engine, failure: Arc<Failure>) -> Error {
-        let notes = notes(&failure, &self.members, engine.control());
-        self.log.warn(|| failure.to_string());
+        let notes = format!("\n  so {} {number} was not begun{more}", call.collective);
         Error::Failed { failure, notes }
     }
+
+    /// The error of a one-sided operation that needs a rank that is gone, where that has said why it would leave.
+    fn departed(&self, engine: &mut Engine, rank: usize) -> Option<Error> {
+        engine.poll_notices();
+        let departure = engine.departure(self.members[rank], &self.members)?;
+        let failure = Failure::Departed { rank: Rank(rank as u32), departure, during: None };
+        Some(self.failed(engine, Arc::new(failure)))
+    }
+
+    fn failed(&self, engine: &mut Engine, failure: Arc<Failure>) -> Error {
+        self.log.warn(|| failure.to_string());
+        failed(engine, failure, &self.members)
+    }
+}
+
+/// The error of a failure that the program is about to learn of. The other ranks hear of it first.
+fn failed(engine: &mut Engine, failure: Arc<Failure>, members: &[u32]) -> Error {
+    engine.announce_failure(&failure, members);
+    let notes = notes(&failure, members, engine.control());
+    Error::Failed { failure, notes }
 }
 
 /// When a call was started, and its schedule, if calls are traced.
@@ -661,22 +677,33 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
 
 /// The processes of the culprits of a failure, and their states.
 fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
-    notes_on(&failure.culprits(), &|rank| rank, members, control)
+    notes_on(&failure.culprits(), &|rank| rank, members, control) + &notes_on_outsiders(failure, control)
+}
+
+/// The same of ranks that are outside of the communicator.
+fn notes_on_outsiders(failure: &Failure, control: &Control) -> String {
+    let mut text = String::new();
+    for world in failure.outsiders().iter().filter(|world| **world < control.world_size()) {
+        let _ = write!(text, "\n  rank {world} of the job is {}", process_of(*world, control));
+    }
+    text
 }
 
 /// The processes of these ranks; `number` maps to the ranks that the caller knows.
 fn notes_on(ranks: &[Rank], number: &dyn Fn(Rank) -> Rank, members: &[u32], control: &Control) -> String {
     let mut text = String::new();
-    let here = crate::host::host_name();
     for rank in ranks {
         let Some(world) = members.get(rank.0 as usize) else { continue };
-        let Member { pid, host, .. } = &control.members()[*world as usize];
-        let _ = write!(text, "\n  rank {} is process {pid} on {host}", number(*rank).0);
-        if *host == here {
-            text += state(*pid);
-        }
+        let _ = write!(text, "\n  rank {} is {}", number(*rank).0, process_of(*world, control));
     }
     text
+}
+
+/// Which process a rank of the world is, and its state where it is of this host.
+fn process_of(world: u32, control: &Control) -> String {
+    let Member { pid, host, .. } = &control.members()[world as usize];
+    let state = if *host == crate::host::host_name() { state(*pid) } else { "" };
+    format!("process {pid} on {host}{state}")
 }
 
 /// The state of a process of this host.

@@ -11,7 +11,7 @@ use railnet_coll::{Call, Collective, check_call};
 use railnet_core::{DataType, Rank};
 
 use super::handle::{ContextHandle, GoOn};
-use super::{At, Communicator, Error, Pair, Started, notes};
+use super::{At, Communicator, Error, Pair, Started, failed};
 use crate::log::Log;
 
 /// A call under way. Dropping it cancels nothing: the call goes on, and owns its buffers until it is over.
@@ -63,7 +63,9 @@ impl Operation {
     fn trace(&self, is_failed: bool) {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((begun, schedule)) = started {
-            let Origin { name, members, .. } = &self.origin;
+            let Origin { name, members, pair, .. } = &self.origin;
+            let pair = pair.map(|pair| pair.map(|rank| members[rank as usize]));
+            let members = pair.as_ref().map_or(&**members, |pair| pair);
             super::trace(&self.handle.process, (*name, members), begun, self.number, &schedule, is_failed);
         }
     }
@@ -72,11 +74,8 @@ impl Operation {
         let Origin { members, log, pair, .. } = &self.origin;
         log.warn(|| failure.to_string());
         self.handle.process.with(|engine| match pair {
-            Some(pair) => super::group::pair_failed(&failure, *pair, members, engine.control()),
-            None => {
-                let notes = notes(&failure, members, engine.control());
-                Error::Failed { failure, notes }
-            }
+            Some(pair) => super::group::pair_failed(&failure, *pair, members, engine),
+            None => failed(engine, failure, members),
         })
     }
 }
@@ -153,7 +152,7 @@ impl Communicator {
         self.process.wake();
         let origin = Origin {
             name: self.name,
-            members: Arc::new([from, to].map(|rank| self.members[rank as usize])),
+            members: Arc::clone(&self.members),
             log: self.log.clone(),
             pair: Some([from, to]),
         };

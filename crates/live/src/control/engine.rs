@@ -49,8 +49,12 @@ impl Engine {
                 Role::Leaf(_) => self.hear_hub(),
             }
             let (commands, ending) = self.shared.take_commands();
+            let count = commands.len();
             for command in commands {
                 self.obey(command);
+            }
+            if count > 0 {
+                self.shared.obeyed(count);
             }
             let now = Instant::now();
             match ending {

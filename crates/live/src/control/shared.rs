@@ -30,6 +30,9 @@ pub(super) enum Ending {
 /// What has arrived, and what shall be sent.
 pub(super) struct Inbox {
     pub(super) commands: VecDeque<Message>,
+    /// Commands there have been, and those that the control thread has carried out.
+    commanded: u64,
+    obeyed: u64,
     pub(super) exchanges: BTreeMap<u32, Result<Vec<Vec<u8>>, Trouble>>,
     pub(super) answers: BTreeMap<u32, Option<Vec<u8>>>,
     notices: VecDeque<Notice>,
@@ -61,6 +64,8 @@ impl Shared {
     pub(super) fn new() -> io::Result<Self> {
         let inbox = Inbox {
             commands: VecDeque::new(),
+            commanded: 0,
+            obeyed: 0,
             exchanges: BTreeMap::new(),
             answers: BTreeMap::new(),
             notices: VecDeque::new(),
@@ -108,8 +113,24 @@ impl Shared {
     }
 
     pub(super) fn command(&self, message: Message) {
-        self.lock().commands.push_back(message);
+        let mut inbox = self.lock();
+        inbox.commands.push_back(message);
+        inbox.commanded += 1;
+        drop(inbox);
         self.wake();
+    }
+
+    /// So many commands have been carried out.
+    pub(super) fn obeyed(&self, count: usize) {
+        self.lock().obeyed += count as u64;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all commands so far have been carried out.
+    pub(super) fn flush(&self, deadline: Instant) {
+        let commanded = self.lock().commanded;
+        // Where nothing can be said any more, there is nothing to wait for.
+        let _ = self.wait_for(deadline, |inbox| (inbox.obeyed >= commanded).then_some(()));
     }
 
     pub(super) fn leave(&self, deadline: Instant) {
@@ -163,7 +184,7 @@ impl Shared {
             NoticeKind::Left => _ = inbox.absent.insert(notice.rank, Absence::Left),
             NoticeKind::Silent => _ = inbox.absent.insert(notice.rank, Absence::Silent),
             NoticeKind::Heard => _ = inbox.absent.remove(&notice.rank),
-            NoticeKind::Abort | NoticeKind::Mismatch => {}
+            NoticeKind::Abort | NoticeKind::Mismatch | NoticeKind::Failed => {}
         }
         if inbox.notices.len() >= NOTICES_MAX {
             inbox.notices.pop_front();

@@ -16,6 +16,7 @@ use rustix::event::PollFlags;
 
 use super::batching::Batching;
 use super::conduits::Conduits;
+use super::departures::Departures;
 use super::executor::Synchronous;
 use super::notices::Envelope;
 use super::work::At;
@@ -480,27 +481,45 @@ impl Context {
         }
     }
 
+    /// The call that is under way, and what it waits for, in words.
+    pub(super) fn awaited(&self) -> Option<(String, String)> {
+        let what = self.machine.waiting_for().first()?.to_string();
+        let call = self.machine.submitted_call()?;
+        Some((call, what))
+    }
+
     /// Whether it waits for the reason why it could not reach a rank.
     pub(super) fn cannot_reach(&self, rank: Rank) -> bool {
         self.unreached.as_ref().is_some_and(|(unreached, ..)| *unreached == rank)
     }
 
     /// A timeout after a rank could not be reached and was not reported as lost: the error is final.
-    pub(super) fn check_reach(&mut self, now: Time, grace: Span) {
+    pub(super) fn check_reach(&mut self, now: Time, grace: Span, departures: &Departures) {
         let Some((rank, since, error)) = &mut self.unreached else { return };
         if now.since(*since.get_or_insert(now)) > grace {
-            self.machine.cannot_connect(is_of_peer(error).then_some(*rank), error.to_string());
+            match departures.of(self.members[rank.0 as usize]) {
+                Some(reason) => self.machine.departed(*rank, reason.departure(&self.members)),
+                None => self.machine.cannot_connect(is_of_peer(error).then_some(*rank), error.to_string()),
+            }
         }
     }
 
     /// A timeout after a connection was closed of which something is awaited, and no reason was reported.
-    pub(super) fn check_ends(&mut self, now: Time, grace: Span) {
+    pub(super) fn check_ends(&mut self, now: Time, grace: Span, departures: &Departures) {
         let Some((connection, reason)) = self.ended() else {
             self.ended = None;
             return;
         };
-        if now.since(*self.ended.get_or_insert(now)) > grace {
-            self.machine.broken(connection, reason);
+        if now.since(*self.ended.get_or_insert(now)) <= grace {
+            return;
+        }
+        let departed = match self.ends[connection.0 as usize].to.peer {
+            Peer::Rank(rank) => departures.of(self.members[rank as usize]).map(|reason| (Rank(rank), reason)),
+            Peer::Switch(_) => None,
+        };
+        match departed {
+            Some((rank, why)) => self.machine.departed(rank, why.departure(&self.members)),
+            None => self.machine.broken(connection, reason),
         }
     }
 
@@ -599,10 +618,11 @@ mod tests {
         let mut context = forsaken(Time::ZERO);
         // Even if the call has made no progress for long by then.
         let seen = Time::from_ps(1_000_000);
-        context.check_ends(seen, grace);
-        context.check_ends(seen + grace, grace);
+        let departures = Departures::default();
+        context.check_ends(seen, grace, &departures);
+        context.check_ends(seen + grace, grace, &departures);
         assert!(context.machine.failure().is_none());
-        context.check_ends(seen + grace + Span::from_ps(1), grace);
+        context.check_ends(seen + grace + Span::from_ps(1), grace, &departures);
         let failure = context.machine.failure().unwrap();
         assert!(matches!(**failure, Failure::Broken { .. }), "{failure}");
     }

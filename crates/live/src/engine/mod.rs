@@ -8,6 +8,7 @@ mod batching;
 mod conduits;
 mod context;
 mod cores;
+mod departures;
 mod executor;
 mod notices;
 mod status;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use railnet_coll::machine::{Answer, Failure, Notice, OperationId, Output, RankMachine, Standing};
+use railnet_coll::machine::{Answer, Departure, Failure, Notice, OperationId, Output, RankMachine, Standing};
 use railnet_coll::{Call, Schedule};
 use railnet_core::{Rank, Span, Time};
 use rustix::event::{PollFd, PollFlags};
@@ -32,6 +33,8 @@ pub use conduits::ReachError;
 pub(crate) use conduits::{Card, Conduits, ListenAt, Prepared};
 use context::Context;
 pub(crate) use context::KeepAlive;
+use departures::Departures;
+pub(crate) use departures::Reason;
 pub(crate) use notices::Envelope;
 pub(crate) use status::bare as bare_status;
 pub(crate) use work::At;
@@ -58,6 +61,8 @@ const NIC_POLLS_MAX: usize = 16;
 /// How long a rank that leaves answers peers that may have missed an acknowledgement: several times as long as they wait before
 /// they ask.
 const LINGER: Duration = Duration::from_millis(20);
+/// How long an error is held back until the others have been sent the reason for which this rank may leave.
+const ANNOUNCE_MAX: Duration = Duration::from_millis(100);
 
 /// Closed communicators that are remembered: ranks that are behind may ask what became of a call.
 const REMEMBERED: usize = 64;
@@ -125,6 +130,8 @@ pub(crate) struct Engine {
     awaited: Vec<(ContextId, OperationId)>,
     /// Ranks that are lost, and why.
     lost: Vec<(u32, String)>,
+    /// Ranks that failed in some communicator, and why.
+    departures: Departures,
     /// Notices for communicators that do not exist here yet, and who sent them.
     early: Vec<(u64, Rank, Notice)>,
     job: String,
@@ -153,6 +160,7 @@ impl Engine {
             is_clock_old: false,
             left: Vec::new(),
             lost: Vec::new(),
+            departures: Departures::default(),
             early: Vec::new(),
             awaited: Vec::new(),
             job,
@@ -223,9 +231,7 @@ impl Engine {
         let machine = machine.synchronous(has_nic);
         let mut context = Context::new(name, Arc::clone(members), machine, self.shares_cores);
         for (lost, cause) in &self.lost {
-            if let Some(rank) = context.rank_of(*lost) {
-                context.machine.lost(rank, cause.clone());
-            }
+            self.departures.end(&mut context, *lost, cause);
         }
         for (_, from, notice) in self.early.extract_if(.., |(early, ..)| *early == name) {
             context.machine.notice(self.now, from, notice);
@@ -305,7 +311,9 @@ impl Engine {
     ) -> Result<OperationId, Arc<Failure>> {
         // Most calls are over before their beginning matters: the clock is read when one is not.
         self.is_clock_old = true;
-        self.contexts[id.0].submit(self.now, schedule, buffers, keep)
+        let submitted = self.contexts[id.0].submit(self.now, schedule, buffers, keep);
+        self.continues(submitted.is_ok());
+        submitted
     }
 
     /// Submits a blocking call whose schedule is cached; `None` if it is not. A small one may be over when this returns.
@@ -318,7 +326,31 @@ impl Engine {
     ) -> Option<Result<OperationId, Arc<Failure>>> {
         self.is_clock_old = true;
         let Self { contexts, conduits, now, backoff, .. } = self;
-        contexts[id.0].submit_known(*now, call, buffers, conduits, backoff.spins_inline())
+        let submitted = contexts[id.0].submit_known(*now, call, buffers, conduits, backoff.spins_inline());
+        self.continues(matches!(submitted, Some(Ok(_))));
+        submitted
+    }
+
+    /// The program of this rank is about to learn of a failure in a communicator of these ranks of the world. Others that wait for it
+    /// hear why it leaves, if it does.
+    pub(crate) fn announce_failure(&mut self, failure: &Failure, members: &[u32]) {
+        if let Some(body) = self.departures.failed(failure, members, self.control.rank().0) {
+            self.control.notify(NoticeKind::Failed, &body);
+            self.control.flush(ANNOUNCE_MAX);
+        }
+    }
+
+    /// A rank that makes other calls after a failure does not leave because of it.
+    #[inline]
+    fn continues(&mut self, is_submitted: bool) {
+        if is_submitted && self.departures.continues() {
+            self.control.notify(NoticeKind::Failed, &[]);
+        }
+    }
+
+    /// Why calls that wait for a rank of the world that is gone fail in a communicator of these ranks, as far as it has said so.
+    pub(crate) fn departure(&self, world: u32, members: &[u32]) -> Option<Departure> {
+        Some(self.departures.of(world)?.departure(members))
     }
 
     /// The cached schedule of a call.
@@ -369,7 +401,12 @@ impl Engine {
             self.awaited.push((id, operation));
         }
         let done = self.drive(id, operation, until);
-        if done.is_some() {
+        if let Some(outcome) = &done {
+            // Before others are told that this rank waits no more: they would take it for late.
+            if let Err(failure) = outcome {
+                let members = Arc::clone(&self.contexts[id.0].members);
+                self.announce_failure(failure, &members);
+            }
             self.awaited.retain(|awaited| *awaited != (id, operation));
         }
         done
@@ -494,24 +531,29 @@ impl Engine {
     /// Checks whether a call has timed out.
     fn check_timeout(&mut self, index: usize) {
         let (now, context) = (self.now, &mut self.contexts[index]);
+        let own = context.machine.rank();
         context.ask_if_calls_match(now);
         context.machine.handle_timeout(now);
         if let Some(since) = context.machine.asking_since()
             && now.since(since) > span(ANSWER_TIMEOUT)
         {
-            context.machine.expired(now);
+            let unanswered = self.departures.unanswered(context).filter(|_| context.machine.is_overdue());
+            match unanswered {
+                Some(failure) => context.machine.notice(now, own, Notice::Verdict(Arc::new(failure))),
+                None => context.machine.expired(now),
+            }
         }
-        context.check_ends(now, span(GRACE_PERIOD));
+        context.check_ends(now, span(GRACE_PERIOD), &self.departures);
         context.check_unsent(now, span(self.limit));
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;
             let still = now.since((*heard).max(context.machine.last_progress()));
-            (still > span(GRACE_PERIOD) || context.cannot_reach(rank)).then_some(rank)
+            (still > span(GRACE_PERIOD) || context.cannot_reach(rank)).then_some(*world)
         });
-        if let Some(rank) = gone {
-            context.machine.lost(rank, "it has finished, and its program left");
+        if let Some(world) = gone {
+            self.departures.end(context, world, "it has finished, and its program left");
         }
-        context.check_reach(now, span(GRACE_PERIOD));
+        context.check_reach(now, span(GRACE_PERIOD), &self.departures);
         self.drain(index);
     }
 
@@ -545,11 +587,13 @@ impl Engine {
                     let cause = String::from_utf8_lossy(&body).into_owned();
                     self.lost.push((rank.0, cause.clone()));
                     for context in &mut self.contexts {
-                        if let Some(rank) = context.rank_of(rank.0) {
-                            context.machine.lost(rank, cause.clone());
-                        }
+                        self.departures.end(context, rank.0, &cause);
+                    }
+                    if rank.0 == 0 && kind == NoticeKind::Lost {
+                        self.departures.lose_hub(&cause);
                     }
                 }
+                NoticeKind::Failed => self.departures.hear(rank.0, &body),
                 NoticeKind::Left => self.left.push((rank.0, self.now)),
                 // A rank that is silent is asked when a call has waited for it long enough.
                 NoticeKind::Silent | NoticeKind::Heard => {}
@@ -599,6 +643,10 @@ impl Engine {
         let machine = &mut self.contexts[id.0].machine;
         machine.set_waits_elsewhere(waits_elsewhere);
         let is_ours = to.is_none_or(|to| to == machine.rank());
+        let sender = self.contexts[id.0].members.get(from.0 as usize).copied();
+        let has_failed = sender.is_some_and(|sender| self.departures.has_told(sender));
+        let notice = if has_failed { held_up(notice) } else { notice };
+        let machine = &mut self.contexts[id.0].machine;
         if is_ours && from != machine.rank() && from.0 < machine.ranks() {
             machine.notice(self.now, from, notice);
         }
@@ -674,6 +722,16 @@ impl Engine {
     pub(crate) fn is_busy(&self) -> bool {
         self.contexts.iter().any(Context::is_busy)
     }
+}
+
+/// The answer of a rank whose last call has failed because of others: what keeps it from a call is there, and it may leave.
+fn held_up(mut notice: Notice) -> Notice {
+    if let Notice::Answer(_, Answer { standing: Standing::NotEntered { waits_elsewhere, .. }, .. }) =
+        &mut notice
+    {
+        *waits_elsewhere = true;
+    }
+    notice
 }
 
 fn span(duration: Duration) -> Span {

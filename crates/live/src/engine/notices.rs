@@ -58,10 +58,9 @@ impl Envelope {
             Notice::Verdict(failure) => {
                 out.push(2);
                 let ranks: Vec<u32> = failure.culprits().iter().map(|rank| rank.0).collect();
-                put_ranks(&mut out, &ranks[..ranks.len().min(16)]);
-                let text = failure.to_string();
-                let end = (0..=WORDS.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-                put_text(&mut out, &text[..end.unwrap_or(0)]);
+                put_ranks(&mut out, &ranks[..ranks.len().min(FEW)]);
+                put_ranks(&mut out, &failure.outsiders()[..failure.outsiders().len().min(FEW)]);
+                put_text(&mut out, cut(&failure.to_string()));
             }
         }
         out
@@ -84,14 +83,21 @@ impl Envelope {
             }
             2 => {
                 let ranks = reader.list("ranks", |reader| Ok(Rank(reader.number("rank")?)))?;
+                let outsiders = reader.list("ranks", |reader| reader.number("rank"))?;
                 let text = reader.text("verdict", NOTICE_MAX)?;
-                Notice::Verdict(Arc::new(Failure::Told { by: from, ranks, text }))
+                Notice::Verdict(Arc::new(Failure::Told { by: from, ranks, outsiders, text }))
             }
             _ => return Err(Malformed::Field("notice")),
         };
         reader.finish()?;
         Ok(Self { context, to: (to != EVERYBODY).then_some(Rank(to)), from, members, notice })
     }
+}
+
+/// As much of a text as is sent.
+pub(super) fn cut(text: &str) -> &str {
+    let end = (0..=WORDS.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// All algorithms, those from files last.

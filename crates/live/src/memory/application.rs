@@ -134,6 +134,12 @@ impl ApplicationMemory {
         }
     }
 
+    /// Fills bytes from an address of a space on; `false` where pages are gone.
+    pub fn copy_to(&self, space: SpaceId, address: u64, out: &mut [u8]) -> bool {
+        // SAFETY: the target is borrowed for as many bytes, and a fault at the source is reported.
+        unsafe { railnet_guarded_copy(out.as_mut_ptr(), self.at(space, address), out.len()) == 0 }
+    }
+
     #[inline]
     fn at(&self, space: SpaceId, address: u64) -> *mut u8 {
         let offset = self.offsets.get(space.0 as usize).copied().flatten().unwrap_or_default();

@@ -7,6 +7,7 @@ use railnet_wire::{
 };
 
 use super::guard::{Guards, SessionId};
+use super::shared_payload::Reference;
 
 /// The most bytes of one send, which is one datagram until the kernel cuts it.
 const BYTES_MAX: usize = DATAGRAM_BYTES_MAX;
@@ -23,9 +24,16 @@ pub(super) struct Lane {
     pub(super) member: u16,
     /// The session under whose keys its packets are authenticated.
     pub(super) session: Option<SessionId>,
+    /// Packets carry references in place of payloads.
+    pub(super) by_reference: bool,
 }
 
 impl Lane {
+    /// Whether packets without payload may follow those of another lane.
+    fn leads_with(self, other: Self) -> bool {
+        Self { by_reference: false, ..self } == Self { by_reference: false, ..other }
+    }
+
     /// Bytes that follow the padding of its packets.
     fn trailer(self) -> usize {
         if self.session.is_some() { Authentication::LENGTH } else { 0 }
@@ -116,6 +124,12 @@ impl Batch {
         }
     }
 
+    /// Makes room for headers and a reference to the payload.
+    pub(super) fn frame_reference(&mut self) {
+        self.bytes.truncate(self.sealed);
+        self.bytes.resize(self.sealed + Reference::DATAGRAM, 0);
+    }
+
     /// Whether the packet that was framed last can share the send with those before it.
     pub(super) fn takes(&self, lane: Lane) -> bool {
         let length = self.bytes.len() - self.sealed;
@@ -128,7 +142,8 @@ impl Batch {
     }
 
     /// Completes the packet that was framed last. After this [`Batch::is_full`] tells whether the send must go now.
-    /// `sum` is what the payload adds to the ICRC, where that is known.
+    /// `sum` is what the payload adds to the ICRC, where that is known. With a `reference` there is no payload.
+    #[expect(clippy::too_many_arguments, reason = "all that a packet consists of")]
     pub(super) fn seal(
         &mut self,
         lane: Lane,
@@ -136,6 +151,7 @@ impl Batch {
         packet: &Transmit,
         payload: usize,
         sum: Option<PayloadSum>,
+        reference: Option<Reference>,
         guards: &mut Guards,
     ) {
         let length = self.bytes.len() - self.sealed;
@@ -143,7 +159,12 @@ impl Batch {
             (self.lane, self.segment, self.network) = (Some(lane), length, Some(*network));
         }
         let network = Network { identification: self.count, ..*network };
-        let datagram = &mut self.bytes[self.sealed..];
+        let mut datagram = &mut self.bytes[self.sealed..];
+        if let Some(reference) = reference {
+            let length = datagram_length(&packet.headers, packet.extension(), 0);
+            reference.emit(packet.headers.bth.destination.value(), length, datagram);
+            datagram = &mut datagram[Reference::FRONT..][..length];
+        }
         let sum = sum.map(|sum| (sum, &mut self.fronts));
         let mut authenticate =
             lane.session.map(|session| move |bytes: &[u8]| guards.authenticate(session, bytes));
@@ -177,7 +198,7 @@ impl Batch {
         let lane = self.lane.or(self.late.as_ref().map(|late| late.lane))?;
         // A packet that has no payload yet may stand behind the completed ones: it is not to be overwritten.
         if self.bytes.len() == self.sealed
-            && let Some(late) = self.late.take_if(|late| late.lane == lane)
+            && let Some(late) = self.late.take_if(|late| late.lane.leads_with(lane))
         {
             let none = Extension::NONE;
             let extension = late.extension.as_deref().unwrap_or(&none);

@@ -24,6 +24,10 @@ pub struct Counters {
     pub forged_code: u64,
     /// Packets whose code had come before: sent again by somebody who listened, or doubled by the network.
     pub replayed: u64,
+    /// Payloads that came through shared memory.
+    pub shared: u64,
+    /// Packets that were lost because their payload was not there, or not any more.
+    pub unshared: u64,
     /// What the faults did that were asked for.
     pub faults: FaultCounters,
 }

@@ -59,6 +59,7 @@
 
 mod batch;
 mod counters;
+mod datapath;
 mod device;
 mod error;
 mod faults;
@@ -69,6 +70,7 @@ mod rest;
 mod senders;
 mod settings;
 mod shared;
+mod shared_payload;
 mod steering;
 mod system;
 mod tap;
@@ -82,13 +84,11 @@ use railnet_core::event::NoSink;
 use railnet_core::{Component, QueuePairNumber, Time};
 use railnet_nic::memory::{Memory, SpaceId};
 use railnet_nic::{
-    Access, Completion, CompletionQueue, Connection, Context, DropReason, Inbound, Key, Nic, NicConfig, Path,
-    Payload, PostError, Priorities, ProtectionDomain, ReceiveRequest, SendRequest, Transmit, VerbsError,
+    Access, Completion, CompletionQueue, Connection, Context, DropReason, Key, Nic, NicConfig, Path,
+    PostError, ProtectionDomain, ReceiveRequest, SendRequest, Transmit, VerbsError,
 };
 use railnet_wire::capture::CaptureError;
-use railnet_wire::{
-    Aeth, Extended, Extension, Gid, Identification, Network, Opcode, SEGMENTS_MAX, Syndrome, parse_datagram,
-};
+use railnet_wire::{Gid, Identification, SEGMENTS_MAX};
 use rustix::event::{PollFd, PollFlags};
 
 pub use steering::{COMMUNICATION_BITS, MEMBERS_MAX, QUEUE_PAIR_BITS};
@@ -104,17 +104,14 @@ pub use system::{Arrival, Endpoint, Target};
 
 use batch::Batch;
 use faults::{Datagram, Injector};
-use gathered::Gathered;
 use guard::Guards;
 use rest::Rest;
 use senders::Senders;
+use shared_payload::{CopyFrom, SharedPayload};
 use steering::Steering;
 use tap::Tap;
 
 use crate::memory::ProcessMemory;
-
-/// Sends that one call makes before it looks at what came in.
-const SENDS_MAX: usize = 4;
 
 /// Receives before a timer that is due is looked at: what a socket's buffer holds, in pieces of 16 KiB.
 const RECEIVES_MAX: usize = 256;
@@ -219,6 +216,8 @@ pub struct Driver<M = ProcessMemory> {
     sink: NoSink,
     counters: Counters,
     last_refusal: Option<io::Error>,
+    /// Where payloads may go through shared memory, and how they get there.
+    shared_payload: Option<(SharedPayload, CopyFrom<M>)>,
 }
 
 impl<M: Memory> Driver<M> {
@@ -268,6 +267,7 @@ impl<M: Memory> Driver<M> {
             sink: NoSink,
             counters: Counters::default(),
             last_refusal: None,
+            shared_payload: None,
         };
         driver.rebuild_steering().map_err(bind)?;
         Ok(driver)
@@ -326,6 +326,9 @@ impl<M: Memory> Driver<M> {
         most: Option<u64>,
         comment: Option<&str>,
     ) -> Result<(), CaptureError> {
+        if let Some((shared_payload, _)) = &mut self.shared_payload {
+            shared_payload.end();
+        }
         self.tap = Some(Tap::new(write, &self.local().to_string(), most.unwrap_or(u64::MAX), comment)?);
         Ok(())
     }
@@ -410,6 +413,9 @@ impl<M: Memory> Driver<M> {
             set.map_err(|source| Error::Sender { address, source })?;
         }
         self.guards.set(queue_pair, peer.port(), guard);
+        if let Some((shared_payload, _)) = &mut self.shared_payload {
+            shared_payload.offer((peer, steering::member_of(destination)));
+        }
         Ok(())
     }
 
@@ -529,191 +535,6 @@ impl<M: Memory> Driver<M> {
     pub fn now(&self) -> Time {
         Time::from_ps(self.started.elapsed().as_nanos() as u64 * 1000)
     }
-
-    fn transmit(&mut self, now: Time) -> bool {
-        let (mut sends, mut sink) = (0, NoSink);
-        while sends < SENDS_MAX {
-            let mut memory = Gathered::new(&mut self.memory);
-            let mut cx = Context::new(now, &mut memory, &mut sink);
-            let place = self.batch.open();
-            let before = place.len();
-            if !self.nic.poll_transmit_into(&mut cx, 0, Priorities::ALL, place, &mut self.packet) {
-                self.batch.cancel();
-                break;
-            }
-            let payload = place.len() - before;
-            let sum = memory.sum();
-            let packet = self.packet.as_mut().expect("the NIC built a packet");
-            let (lane, network) = self.senders.lane(packet);
-            if payload == 0 && is_plain_acknowledgement(packet) {
-                self.batch.cancel();
-                if self.batch.set_aside(lane, &network, packet) {
-                    continue;
-                }
-                self.batch.open();
-            }
-            self.batch.frame(packet, lane);
-            if !self.batch.takes(lane) {
-                sends += usize::from(self.flush(now));
-            }
-            let packet = self.packet.as_ref().expect("the NIC built a packet");
-            self.batch.seal(lane, &network, packet, payload, sum, &mut self.guards);
-            if self.batch.is_full() {
-                sends += usize::from(self.flush(now));
-            }
-        }
-        // First what was completed, then an acknowledgement that could not go with it.
-        while self.flush(now) {
-            sends += 1;
-        }
-        if let Some(injector) = &mut self.injector {
-            injector.release(now, &mut self.released);
-            self.send_released();
-        }
-        sends > 0
-    }
-
-    /// Sends what is ready; `false` when nothing is.
-    fn flush(&mut self, now: Time) -> bool {
-        let Some(send) = self.batch.ready(&mut self.guards) else {
-            return false;
-        };
-        if let Some(injector) = &mut self.injector {
-            let (lane, network, bytes) = (send.lane, send.network, send.bytes.to_vec());
-            injector.pass(now, Datagram { lane, network, bytes }, &mut self.released);
-            self.batch.restart();
-            self.send_released();
-            return true;
-        }
-        if let Some(tap) = &mut self.tap {
-            for (index, datagram) in send.bytes.chunks(send.segment).enumerate() {
-                tap.write(&Network { identification: index as u16, ..send.network }, datagram, None);
-            }
-        }
-        self.counters.sends += 1;
-        self.counters.sent += send.bytes.len().div_ceil(send.segment) as u64;
-        let outcome = self.senders.send(&self.receiver, send.lane, send.bytes, send.segment);
-        self.batch.restart();
-        self.take_refusal(outcome);
-        true
-    }
-
-    fn send_released(&mut self) {
-        for Datagram { lane, network, bytes } in std::mem::take(&mut self.released) {
-            if let Some(tap) = &mut self.tap {
-                tap.write(&network, &bytes, None);
-            }
-            self.counters.sends += 1;
-            self.counters.sent += 1;
-            let outcome = self.senders.send(&self.receiver, lane, &bytes, bytes.len());
-            self.take_refusal(outcome);
-        }
-    }
-
-    /// A send that the kernel refuses is a loss: the NIC sends again, or gives up with words.
-    fn take_refusal(&mut self, outcome: io::Result<()>) {
-        let Err(error) = outcome else {
-            return;
-        };
-        // Some devices cannot segment, and say so only when it comes to it.
-        if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) && self.batch.segments_max() > 1 {
-            self.batch.stop_segmenting();
-        }
-        self.counters.refused += 1;
-        self.last_refusal = Some(error);
-    }
-
-    fn receive(&mut self, now: Time) -> io::Result<bool> {
-        if !self.rest.is_over(now) {
-            return Ok(false);
-        }
-        let Some(arrival) = self.receiver.receive(&mut self.inbox)? else {
-            // Who sends, too, waits for acknowledgements.
-            let may_rest = self.nic.is_idle();
-            let to_come = |queue_pair| self.nic.query_qp(queue_pair).map_or(0, |info| info.to_come);
-            self.rest.came_nothing(now, |queue_pair| if may_rest { to_come(queue_pair) } else { 0 });
-            return Ok(false);
-        };
-        self.counters.receives += 1;
-        if arrival.length == 0 {
-            self.counters.received += 1;
-            self.counters.malformed += 1;
-            return Ok(true);
-        }
-        let mut network = self.network_of(&arrival);
-        let mut sink = NoSink;
-        let mut cx = Context::new(now, &mut self.memory, &mut sink);
-        let before = self.counters.received;
-        for (index, datagram) in self.inbox[..arrival.length].chunks(arrival.segment).enumerate() {
-            self.counters.received += 1;
-            if let Some(steering) = &mut self.steering
-                && steering.on_datagram(datagram)
-            {
-                continue;
-            }
-            // Segments that Linux merged were most likely cut from one send, which numbered them.
-            network.identification = index as u16;
-            let Ok(parsed) = parse_datagram(&network, datagram, self.accepted) else {
-                self.counters.malformed += 1;
-                continue;
-            };
-            if let Some(tap) = &mut self.tap {
-                let identification = parsed.identification.unwrap_or_default();
-                let comment = (!parsed.icrc_is_good()).then_some("damaged");
-                tap.write(&Network { identification, ..network }, datagram, comment);
-            }
-            // A damaged one is the NIC's to count.
-            if parsed.icrc_is_good()
-                && let Err(refusal) = self.guards.check(network.source_port, &parsed, datagram)
-            {
-                self.counters.refuse(refusal);
-                continue;
-            }
-            let extension = match parsed.extension.is_empty() {
-                true => None,
-                false => match Extension::parse(&datagram[parsed.extension.clone()]) {
-                    Ok(extension) => Some(extension),
-                    Err(_) => {
-                        self.counters.malformed += 1;
-                        continue;
-                    }
-                },
-            };
-            let inbound = Inbound {
-                network: &network,
-                headers: &parsed.headers,
-                extension: extension.as_ref().filter(|extension| !extension.is_none()),
-                payload: Payload::Bytes(&datagram[parsed.payload.clone()]),
-                intact: parsed.icrc_is_good(),
-            };
-            // What it throws away it has counted; loss is nothing to worry about.
-            let outcome = self.nic.receive(&mut cx, &inbound);
-            if outcome == Err(DropReason::NoQueuePair)
-                && let Some(steering) = &mut self.steering
-            {
-                steering.on_unknown(parsed.headers.bth.destination);
-            }
-            if inbound.intact {
-                self.rest.came(&parsed.headers);
-            }
-        }
-        self.rest.came_together((self.counters.received - before) as usize);
-        Ok(true)
-    }
-
-    /// The addressing of what came in. A socket does not see the hop limit.
-    fn network_of(&self, arrival: &Arrival) -> Network {
-        Network {
-            source: Gid::from_ip(arrival.from.ip()),
-            target: self.gid,
-            source_port: arrival.from.port(),
-            target_port: self.receiver.local().port(),
-            traffic_class: arrival.traffic_class,
-            hop_limit: 64,
-            identification: 0,
-            flow_label: 0,
-        }
-    }
 }
 
 /// The queue pair numbers of a process that shares its address. Where they begin differs each time, so that packets for a
@@ -737,12 +558,6 @@ impl<M> std::fmt::Debug for Driver<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Driver({})", self.receiver.local())
     }
-}
-
-/// Whether a packet only says that all is well so far: it may go a little later.
-fn is_plain_acknowledgement(packet: &Transmit) -> bool {
-    packet.headers.bth.opcode == Opcode::RcAcknowledge
-        && matches!(packet.headers.extended, Extended::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }))
 }
 
 /// How many packets each of several queue pairs may have on their way to a socket that keeps so many bytes, its peer's

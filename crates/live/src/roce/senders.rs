@@ -138,7 +138,13 @@ impl Senders {
         let class = packet.network.traffic_class;
         let member = (packet.headers.bth.destination.value() >> QUEUE_PAIR_BITS) as u16;
         let (sender, target, session) = (route.sender, route.target, route.session);
-        (Lane { sender, target, class, member, session }, network)
+        (Lane { sender, target, class, member, session, by_reference: false }, network)
+    }
+
+    /// The process that packets of a lane go to, where they need no code.
+    #[inline]
+    pub(super) fn process(&self, lane: Lane) -> Option<(SocketAddr, u16)> {
+        lane.session.is_none().then(|| (self.targets[lane.target].0, lane.member))
     }
 
     #[cold]

@@ -26,6 +26,8 @@ pub struct Settings {
     pub dcqcn: bool,
     /// Behave as Linux Soft-RoCE does.
     pub rxe: bool,
+    /// Payload goes through shared memory between processes of one host and user, where nothing is in the way.
+    pub shared_memory: bool,
     /// Write what is opened to standard error.
     pub log: bool,
 }
@@ -47,6 +49,22 @@ impl Settings {
     pub const PROFILE: &str = "RAILNET_RDMA_PROFILE";
     /// Variable of [`Settings::log`]: `error` or `info`.
     pub const LOG: &str = "RAILNET_RDMA_LOG";
+
+    /// Variable of [`Settings::shared_memory`]: `auto` or `off`.
+    pub const SHARED_MEMORY: &str = "RAILNET_RDMA_SHARED_MEMORY";
+
+    /// The variable that keeps payload from shared memory, if one does.
+    pub fn against_shared_memory(&self) -> Option<&'static str> {
+        let reasons = [
+            (!self.shared_memory, Self::SHARED_MEMORY),
+            (!self.faults.is_none(), Self::FAULTS),
+            (self.capture.is_some(), Self::CAPTURE),
+            (self.rate.is_some(), Self::RATE),
+            (self.dcqcn, Self::CONTROL),
+            (self.rxe, Self::PROFILE),
+        ];
+        reasons.into_iter().find(|(is_set, _)| *is_set).map(|(_, name)| name)
+    }
 
     /// From the environment of this process.
     pub fn from_env() -> Result<Self, String> {
@@ -86,6 +104,7 @@ impl Settings {
             rate,
             dcqcn: choice(Self::CONTROL, ["none", "dcqcn"])?.unwrap_or(false) || rate.is_some(),
             rxe: choice(Self::PROFILE, ["specification", "rxe"])?.unwrap_or(false),
+            shared_memory: !choice(Self::SHARED_MEMORY, ["auto", "off"])?.unwrap_or(false),
             log: choice(Self::LOG, ["error", "info"])?.unwrap_or(false),
         })
     }
@@ -107,6 +126,21 @@ mod tests {
     }
 
     #[test]
+    fn what_has_to_be_seen_goes_over_sockets() {
+        assert_eq!(Settings::read(|_| None).unwrap().against_shared_memory(), None);
+        for (name, value) in [
+            (Settings::SHARED_MEMORY, "off"),
+            (Settings::FAULTS, "drop=0.1"),
+            (Settings::CAPTURE, "run.pcapng"),
+            (Settings::RATE, "10Gbps"),
+            (Settings::CONTROL, "dcqcn"),
+            (Settings::PROFILE, "rxe"),
+        ] {
+            assert_eq!(read(name, value).unwrap().against_shared_memory(), Some(name));
+        }
+    }
+
+    #[test]
     fn values_are_read() {
         assert_eq!(read(Settings::MTU, "2048").unwrap().mtu, Some(Mtu::Mtu2048));
         assert!(read(Settings::RATE, "10Gbps").unwrap().dcqcn, "a rate limit is DCQCN's");
@@ -123,6 +157,7 @@ mod tests {
             (Settings::RATE, "fast"),
             (Settings::CONTROL, "swift"),
             (Settings::PROFILE, "mlx5"),
+            (Settings::SHARED_MEMORY, "on"),
             (Settings::LOG, "loud"),
         ] {
             let error = read(name, value).unwrap_err();

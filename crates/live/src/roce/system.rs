@@ -2,8 +2,10 @@
 #![expect(unsafe_code, reason = "sendmsg, recvmsg and setsockopt take pointers")]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 
 use libc::{c_int, c_void};
 
@@ -254,6 +256,82 @@ impl AsFd for Endpoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// A message of a process of this host, and what the kernel says of its sender.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) length: usize,
+    /// The process; 0 where this one does not see it.
+    pub(super) process: u32,
+    pub(super) user: u32,
+    /// The abstract name of its socket, where it has one.
+    pub(super) name: Option<Vec<u8>>,
+    /// Files that came with it.
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+/// What has come to a unix socket that asks for credentials (`SO_PASSCRED`), if anything has.
+pub(super) fn receive_told(socket: &UnixDatagram, buffer: &mut [u8]) -> io::Result<Option<Told>> {
+    let mut control = Control([0; 128]);
+    // SAFETY: an address of zeros is a valid one.
+    let mut from: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: a message header of zeros is a valid one; its fields follow.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut from).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_un>() as _;
+    message.msg_iov = &raw mut piece;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: all that the header points to is ours to be written, and lives until the call returns.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    if received < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+    }
+    let mut told =
+        Told { length: received as usize, process: 0, user: u32::MAX, name: None, descriptors: Vec::new() };
+    for (level, kind, value) in ControlMessages(&control.0[..message.msg_controllen as usize]) {
+        match (level, kind) {
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                (told.process, told.user) = (number(value) as u32, value.get(4..).map_or(-1, number) as u32);
+            }
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                let numbers = value.chunks_exact(size_of::<c_int>()).map(number);
+                // SAFETY: the kernel made these descriptors for this message, and nobody else knows of them.
+                told.descriptors.extend(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
+            }
+            _ => {}
+        }
+    }
+    // An abstract name begins with a zero, which is not part of it.
+    let used =
+        (message.msg_namelen as usize).saturating_sub(std::mem::offset_of!(libc::sockaddr_un, sun_path));
+    let name = from.sun_path[..used.min(from.sun_path.len())].split_first();
+    let name = name.filter(|(first, _)| **first == 0);
+    told.name = name.map(|(_, name)| name.iter().map(|byte| *byte as u8).collect());
+    Ok(Some(told))
+}
+
+/// Sends a message with files to the unix socket of an abstract name. It does not wait.
+pub(super) fn send_with(
+    socket: &UnixDatagram,
+    name: &[u8],
+    bytes: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let address = SocketAddrUnix::new_abstract_name(name)?;
+    sendmsg_addr(socket, &address, &[io::IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT)?;
+    Ok(())
 }
 
 /// Take IPv6 packets whose UDP checksum is 0, from `linux/udp.h`.

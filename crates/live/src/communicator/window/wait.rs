@@ -174,6 +174,16 @@ impl<T: Element> Window<'_, T> {
         let world = Rank(communicator.members[rank]);
         let absent = communicator.process.control().absent();
         let absence = absent.iter().find(|(rank, _)| *rank == world).map(|(_, absence)| absence);
+        let has_gone = match absence {
+            Some(Absence::Lost(_)) => true,
+            Some(Absence::Left) => moved.elapsed() > GRACE_PERIOD,
+            _ => false,
+        };
+        if has_gone
+            && let Some(error) = communicator.process.with(|engine| communicator.departed(engine, rank))
+        {
+            return Err(error);
+        }
         match absence {
             Some(Absence::Lost(cause)) => Err(self.failed(what, rank, &format!("is lost: {cause}"))),
             Some(Absence::Left) if moved.elapsed() > GRACE_PERIOD => {
