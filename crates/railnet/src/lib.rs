@@ -52,7 +52,7 @@ pub use railnet_live::{
 ///
 /// ```
 /// // Started by hand: there is none.
-/// assert_eq!(railnet::launcher()?.to_string(), "hand");
+/// assert_eq!(railnet::launcher()?.to_string(), "none");
 /// # Ok::<(), railnet::error::LaunchError>(())
 /// ```
 pub fn launcher() -> Result<railnet_live::launch::Launcher, railnet_live::launch::LaunchError> {
