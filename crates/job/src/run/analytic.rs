@@ -17,8 +17,8 @@ use thiserror::Error;
 
 pub use caveat::Caveat;
 pub(crate) use cost::NIC_PERCENT;
-pub use cost::{Bottleneck, Carries, ClusterCosts, Rates, Spread};
-pub use interconnect::{HostPath, Interconnect, KernelCosts};
+pub use cost::{Bottleneck, CallPlan, Carries, ClusterCosts, Coflow, Rates, Spread};
+pub use interconnect::{HostPath, Interconnect, KernelCosts, Resource};
 pub use predict::{Caller, Prediction, Question, predict};
 
 use contention::Paced;
