@@ -12,8 +12,8 @@ mod written;
 
 pub use run::{
     CollectiveResult, ConnectionSample, Connections, Coupled, CouplingError, FaultPrice, Finished,
-    FlowFailure, FlowLevelRun, FlowResult, Hold, How, JobProgress, JobResult, JobSettings, JobWatch,
-    JobsOutcome, KindResult, LaneResult, LinkResult, LinkSample, MemoCount, Outcome, PortTraffic,
+    FlowFailure, FlowLevel, FlowLevelRun, FlowResult, Hold, How, JobProgress, JobResult, JobSettings,
+    JobWatch, JobsOutcome, KindResult, LaneResult, LinkResult, LinkSample, MemoCount, Outcome, PortTraffic,
     RecoveryStory, Run, RunError, SaidResult, Series, Standstill, Start, StepResult, TransferResult, Trouble,
     Waiting, check, listed, run, run_jobs, run_jobs_to_failure, run_jobs_with,
 };

@@ -25,7 +25,7 @@ use contention::Paced;
 
 use super::machine::{Machine, Ticket};
 use super::workers::Workers;
-use crate::graph::{Communication, StepGraph, Stream, What};
+use crate::graph::{Communication, StepGraph, Stream, What, Work};
 use crate::parallel::{Axis, Group, Scope};
 
 /// What a communication takes once all have come.
@@ -59,9 +59,7 @@ pub trait Network {
     fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice>;
 }
 
-/// Carries calls from the moment when all their ranks have come, in virtual time.
-///
-/// Sans I/O: [`StepRun`] begins calls, asks when the next thing happens, advances to that moment, and learns which calls are over.
+/// Carries calls from the moment when all their ranks have come. Its driver tells [`StepRun::end`] when one is over.
 pub trait Carrier {
     /// What the carrier keeps of a call that it has priced.
     type Plan: Copy;
@@ -71,12 +69,6 @@ pub trait Carrier {
 
     /// All ranks of a call have come; the call is named by `slot` until it is over.
     fn begin(&mut self, now: Time, slot: u32, begun: &Begun<'_, Self::Plan>);
-
-    /// When something happens next: a call may be over then.
-    fn next_event(&mut self) -> Option<Time>;
-
-    /// Advances to a moment no later than [`Carrier::next_event`]; calls that are over are added to `ended`, in order.
-    fn advance(&mut self, now: Time, ended: &mut Vec<u32>);
 }
 
 /// A call that begins.
@@ -133,6 +125,15 @@ enum Key {
     Pair { stream: Stream, from: u32, to: u32, number: u32 },
 }
 
+impl Key {
+    fn pair(self) -> Option<[Rank; 2]> {
+        match self {
+            Self::Pair { from, to, .. } => Some([Rank(from), Rank(to)]),
+            Self::Group { .. } => None,
+        }
+    }
+}
+
 /// Those who have come so far: mostly one stands for all.
 type Meeting = SmallVec<[Ticket; 2]>;
 
@@ -153,26 +154,17 @@ pub fn run<'a>(
     workers: Workers,
     network: &mut impl Network,
 ) -> Result<Machine<'a>, NoPrice> {
-    let count = workers.workers.len();
-    run_on(graph, workers, &mut Paced::new(network, count))
-}
-
-/// Runs a step whose calls somebody carries, from time zero to its end.
-pub fn run_on<'a>(
-    graph: &'a StepGraph,
-    workers: Workers,
-    carrier: &mut impl Carrier,
-) -> Result<Machine<'a>, NoPrice> {
+    let mut carrier = Paced::new(network, workers.workers.len());
     let mut step = StepRun::new(graph, workers, Time::ZERO);
     let mut ended = Vec::new();
-    step.enter(Time::ZERO, carrier)?;
-    while let Some(now) = step.next_timeout().into_iter().chain(carrier.next_event()).min() {
+    step.enter(Time::ZERO, &mut carrier)?;
+    while let Some(now) = step.next_timeout().into_iter().chain(carrier.next_end()).min() {
         step.handle_timeout(now);
         carrier.advance(now, &mut ended);
         for slot in ended.drain(..) {
             step.end(now, slot);
         }
-        step.enter(now, carrier)?;
+        step.enter(now, &mut carrier)?;
     }
     step.finish()
 }
@@ -230,6 +222,22 @@ impl<'a, P: Copy> StepRun<'a, P> {
         }
     }
 
+    /// Has every call of the step priced, so that the carrier knows of all of them before the first begins.
+    pub fn prepare(&mut self, carrier: &mut impl Carrier<Plan = P>) -> Result<(), NoPrice> {
+        for worker in 0..self.machine.workers().len() as u32 {
+            let operations = &self.machine.program(worker).operations;
+            for (operation, state) in (0..).zip(operations) {
+                if let Work::Communicate(said) = &state.work {
+                    let ticket = Ticket { worker, operation };
+                    let rank = self.machine.workers()[worker as usize].rank;
+                    let (key, _) = self.key(ticket, rank, said, state.stream);
+                    self.price(ticket, said, key.pair(), carrier)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// When a rank has computed something next.
     pub fn next_timeout(&mut self) -> Option<Time> {
         self.machine.poll_timeout()
@@ -238,6 +246,11 @@ impl<'a, P: Copy> StepRun<'a, P> {
     /// The time has come. [`StepRun::enter`] is to be called before the next moment.
     pub fn handle_timeout(&mut self, now: Time) {
         self.machine.handle_timeout(now);
+    }
+
+    /// Whether all ranks are through.
+    pub fn is_over(&self) -> bool {
+        self.machine.is_done()
     }
 
     /// What the step came to, when nothing happens any more.
@@ -255,10 +268,7 @@ impl<'a, P: Copy> StepRun<'a, P> {
             let stream = self.machine.operation(ticket).stream;
             let (rank, said) = self.machine.communication(ticket);
             let (mut key, needed) = self.key(ticket, rank, said, stream);
-            let pair = match key {
-                Key::Pair { from, to, .. } => Some([Rank(from), Rank(to)]),
-                Key::Group { .. } => None,
-            };
+            let pair = key.pair();
             let (price, plan) = self.price(ticket, said, pair, carrier)?;
             // A collective has its multiprocessors from the moment a rank enters it; messages between two are started when
             // both sides are there.

@@ -59,9 +59,11 @@ impl Workers {
     pub fn representative(&self, layout: &Layout, rank: Rank) -> Rank {
         let place = layout.coordinates(rank);
         let places = Axis::ALL.into_iter().zip(&self.representing);
-        layout.rank(places.fold(place, |found, (axis, representing)| {
-            found.at(axis, representing[place.on(axis) as usize])
-        }))
+        layout.rank(
+            places.fold(place, |found, (axis, representing)| {
+                found.at(axis, representing[place.on(axis) as usize])
+            }),
+        )
     }
 
     /// One for each kind of rank.

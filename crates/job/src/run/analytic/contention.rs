@@ -42,6 +42,23 @@ impl<'a, N: Network> Paced<'a, N> {
         }
     }
 
+    /// When the next call ends.
+    pub(super) fn next_end(&self) -> Option<Time> {
+        self.ends.peek().map(|Reverse((time, ..))| *time)
+    }
+
+    /// Calls that end now are added to `ended`, in order.
+    pub(super) fn advance(&mut self, now: Time, ended: &mut Vec<u32>) {
+        while self.ends.peek().is_some_and(|Reverse((time, ..))| *time == now) {
+            let Some(Reverse((_, _, slot))) = self.ends.pop() else { break };
+            // What was slowed down since, or is over, has another end.
+            if self.under_way[slot as usize].as_ref().is_some_and(|call| call.pace.end == now) {
+                self.end(now, slot);
+                ended.push(slot);
+            }
+        }
+    }
+
     /// The needs of calls have changed.
     fn share(&mut self, now: Time) {
         for slot in &self.on_network {
@@ -92,21 +109,6 @@ impl<N: Network> Carrier for Paced<'_, N> {
         if need > 0.0 {
             self.on_network.push(slot);
             self.share(now);
-        }
-    }
-
-    fn next_event(&mut self) -> Option<Time> {
-        self.ends.peek().map(|Reverse((time, ..))| *time)
-    }
-
-    fn advance(&mut self, now: Time, ended: &mut Vec<u32>) {
-        while self.ends.peek().is_some_and(|Reverse((time, ..))| *time == now) {
-            let Some(Reverse((_, _, slot))) = self.ends.pop() else { break };
-            // What was slowed down since, or is over, has another end.
-            if self.under_way[slot as usize].as_ref().is_some_and(|call| call.pace.end == now) {
-                self.end(now, slot);
-                ended.push(slot);
-            }
         }
     }
 }

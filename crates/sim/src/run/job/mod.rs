@@ -3,6 +3,7 @@
 mod analytic;
 mod crew;
 mod driver;
+mod flow_level;
 mod memo;
 mod packet;
 mod recovery;
@@ -110,8 +111,8 @@ pub fn run_jobs_to_failure<S: Sink>(
 ) -> Result<(JobsOutcome, S, Option<RunError>), RunError> {
     scenario.check_flow_fidelity()?;
     let (mut outcome, sink, failure) = match scenario.fidelity {
-        Fidelity::Analytic => (analytic::run(scenario, keeps_timeline::<S>())?, sink, None),
-        Fidelity::Packet | Fidelity::Flow => packet::run(scenario, sink, settings)?,
+        Fidelity::Analytic | Fidelity::Flow => (analytic::run(scenario, keeps_timeline::<S>())?, sink, None),
+        Fidelity::Packet => packet::run(scenario, sink, settings)?,
     };
     if !outcome.is_partial {
         recovery::relive(scenario, &mut outcome)?;

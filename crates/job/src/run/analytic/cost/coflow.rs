@@ -112,8 +112,12 @@ impl ClusterCosts<'_> {
         };
         let (Some(free), Some(bound)) = (seconds(0.0), seconds(1.0)) else { return Ok(None) };
         let bytes = asked.said.bytes.as_u64() as f64 * traffic::flags_factor(decision.protocol);
-        let piece =
-            traffic::piece(collective, &decision, asked.said.bytes.as_u64() as f64, &self.known(&shape)?.inputs);
+        let piece = traffic::piece(
+            collective,
+            &decision,
+            asked.said.bytes.as_u64() as f64,
+            &self.known(&shape)?.inputs,
+        );
         let besides = (bound.seconds - bound.on_network).max(0.0);
         Ok(Some(CallPlan {
             alone: span(free.seconds),
@@ -242,7 +246,8 @@ impl ClusterCosts<'_> {
                     Resource::Path { .. } | Resource::Port { .. } => share * net.wire_factor(),
                     Resource::Cores { .. } => {
                         let seconds = share * core_seconds(net, piece);
-                        coflow.seconds_min = coflow.seconds_min.max(seconds / f64::from(net.queue_pairs.max(1)));
+                        coflow.seconds_min =
+                            coflow.seconds_min.max(seconds / f64::from(net.queue_pairs.max(1)));
                         seconds
                     }
                 };
@@ -257,7 +262,9 @@ impl ClusterCosts<'_> {
 /// Seconds of a core of the kernel for each byte.
 fn core_seconds(net: &Interconnect, piece: f64) -> f64 {
     match net.host_path {
-        HostPath::Kernel(kernel) => kernel.per_byte(net.mtu) + kernel.system_call.as_secs_f64() / piece.max(1.0),
+        HostPath::Kernel(kernel) => {
+            kernel.per_byte(net.mtu) + kernel.system_call.as_secs_f64() / piece.max(1.0)
+        }
         HostPath::GpuDirect | HostPath::Bounce => 0.0,
     }
 }

@@ -109,7 +109,12 @@ impl ClusterCosts<'_> {
     }
 
     /// A group with the connections of a collective across servers.
-    pub(super) fn caller(&mut self, group: &Group, style: Style, decision: &Decision) -> Result<Caller, NoPrice> {
+    pub(super) fn caller(
+        &mut self,
+        group: &Group,
+        style: Style,
+        decision: &Decision,
+    ) -> Result<Caller, NoPrice> {
         let shape = self.shape(group)?;
         let mut places = group.ranks().map(|rank| self.place(rank)).collect::<Result<Vec<_>, _>>()?;
         // As wirings have them: node by node, GPUs ascending.
