@@ -91,6 +91,12 @@ impl Allocator {
         }
     }
 
+    pub(crate) fn add_resource(&mut self, capacity: f64) -> u32 {
+        self.capacities.push(capacity);
+        self.resources.push(Resource::default());
+        self.capacities.len() as u32 - 1
+    }
+
     /// Whether something has changed since rates were computed.
     pub(crate) fn is_stale(&self) -> bool {
         !self.stale.is_empty() || !self.new.is_empty()

@@ -11,7 +11,8 @@ pub struct FlowId(pub u32);
 pub struct Usage {
     /// The resource, by its place among the capacities.
     pub resource: u32,
-    /// The part of the flow's bytes that crosses it: above 0, at most 1.
+    /// The part of the flow's bytes that crosses it, above 0; more than 1 where each byte crosses it several times, as one of a
+    /// coflow does that stands for the transfers of many connections at one rate.
     pub fraction: f32,
 }
 
@@ -73,6 +74,10 @@ pub(crate) struct Flows {
 impl Flows {
     pub(crate) fn new(resources: usize) -> Self {
         Self { members: vec![Vec::new(); resources], ..Self::default() }
+    }
+
+    pub(crate) fn add_resource(&mut self) {
+        self.members.push(Vec::new());
     }
 
     pub(crate) fn len(&self) -> usize {

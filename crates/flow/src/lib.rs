@@ -9,6 +9,7 @@
 //! - Only the flows whose rates a change can reach are computed again ([`allocation`](FlowNetwork#what-a-change-reaches)).
 //! - Equal flows (same path, same bytes, same start) are one bundle with a count.
 //! - A flow that is sprayed over several paths uses a fraction of each.
+//! - Where flows are alike by symmetry, one stands for all of them ([`quotient`]): exact, and found without being told.
 //!
 //! Nothing here knows of packets, switches or buffers. The caller adds what a path takes besides (propagation, headers), and says which
 //! path each flow takes.
@@ -38,6 +39,8 @@
 mod allocation;
 mod flows;
 mod network;
+mod symmetry;
 
 pub use flows::{FlowId, Usage};
 pub use network::FlowNetwork;
+pub use symmetry::{FlowKind, Quotient, quotient};

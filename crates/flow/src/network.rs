@@ -90,6 +90,13 @@ impl FlowNetwork {
         Some(left)
     }
 
+    /// Adds a resource, and returns its place among them.
+    pub fn add_resource(&mut self, rate: Rate) -> u32 {
+        self.carried.push(0.0);
+        self.flows.add_resource();
+        self.allocator.add_resource(rate.as_bps() as f64 / 8.0 / PS)
+    }
+
     /// Gives a resource another capacity from now on.
     pub fn set_capacity(&mut self, resource: u32, rate: Rate) {
         self.allocator.set_capacity(resource, rate.as_bps() as f64 / 8.0 / PS);

@@ -118,10 +118,7 @@ fn a_rank_that_goes_on_after_a_failure_leaves_for_reasons_of_its_own() {
                 pair.unwrap().barrier().unwrap();
                 is_over.wait();
                 let error = world.barrier().unwrap_err();
-                assert!(
-                    error.culprits().contains(&2) || error.culprits().contains(&1),
-                    "{error}"
-                );
+                assert!(error.culprits().contains(&2) || error.culprits().contains(&1), "{error}");
                 assert!(!error.to_string().contains("because of"), "{error}");
             }
             1 => other.unwrap().abort(),

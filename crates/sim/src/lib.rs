@@ -12,10 +12,10 @@ mod written;
 
 pub use run::{
     BlockingCause, CollectiveResult, ConnectionSample, Connections, Coupled, CouplingError, FaultPrice,
-    Finished, FlowFailure, FlowLevelRun, FlowResult, How, JobObserver, JobProgress, JobResult, JobSettings,
-    JobsOutcome, KindResult, LaneResult, LinkResult, LinkSample, MemoCount, Outcome, PortTraffic,
-    RecoveryStory, Run, RunError, SaidResult, Series, StallReport, Start, StepResult, TransferResult,
-    Trouble, Waiting, check, listed, run, run_jobs, run_jobs_to_failure, run_jobs_with,
+    Finished, FlowFailure, FlowLevel, FlowLevelRun, FlowResult, How, JobObserver, JobProgress, JobResult,
+    JobSettings, JobsOutcome, KindResult, LaneResult, LinkResult, LinkSample, MemoCount, Outcome,
+    PortTraffic, RecoveryStory, Run, RunError, SaidResult, Series, StallReport, Start, StepResult,
+    TransferResult, Trouble, Waiting, check, listed, run, run_jobs, run_jobs_to_failure, run_jobs_with,
 };
 pub use scenario::{
     Fidelity, Files, Filled, Inert, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology,

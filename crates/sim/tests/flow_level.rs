@@ -209,7 +209,10 @@ fn what_flows_do_not_know_is_refused_with_what_does() {
         ),
         (format!("sample = \"1us\"\n{FAT_TREE}{traffic}"), "sample"),
         (format!("[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n{traffic}"), "servers"),
-        ("[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[model]\nname = \"tiny\"\n".to_owned(), "jobs"),
+        (
+            format!("[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[model]\nname = \"tiny\"\n{traffic}"),
+            "beside a job",
+        ),
     ];
     for (text, word) in rows {
         let error = Scenario::parse(&format!("fidelity = \"flow\"\n{text}")).unwrap_err();
@@ -228,7 +231,7 @@ fn a_scenario_is_checked_also_where_its_fidelity_was_set_by_hand() {
     let mut scenario = Scenario::parse(&format!("{FAT_TREE}{traffic}{faults}")).unwrap();
     assert_eq!(FlowLevelRun::new(&scenario).err().unwrap().key, "fidelity");
     scenario.fidelity = Fidelity::Flow;
-    assert!(FlowLevelRun::new(&scenario).err().unwrap().message.contains("no faults"));
+    assert!(FlowLevelRun::new(&scenario).err().unwrap().message.contains("no faults of the network"));
 }
 
 #[test]

@@ -14,6 +14,10 @@ fn analytic(text: &str) -> String {
     format!("fidelity = \"analytic\"\n{text}")
 }
 
+fn flow(text: &str) -> String {
+    format!("fidelity = \"flow\"\n{text}")
+}
+
 #[test]
 fn packets_and_formulas_agree_within_a_tenth_where_nothing_is_congested() {
     let job = SMALL.replace(
@@ -50,9 +54,11 @@ fn packets_and_formulas_agree_within_a_tenth_where_nothing_is_congested() {
         let servers = if layout.contains("servers = 2") { 2 } else { 0 };
         let job = job.replace("layers = 2", layers).replace("nodes = 2", &format!("nodes = {}", 2 + servers));
         let text = format!("{job}[parallel]\n{layout}\n");
-        let (packets, formulas) = (step(&text).as_secs_f64(), step(&analytic(&text)).as_secs_f64());
-        let off = (packets - formulas) / formulas;
-        assert!(off.abs() < 0.1, "{name}: {packets} with packets, {formulas} by formulas");
+        let packets = step(&text).as_secs_f64();
+        for (fidelity, time) in [("formulas", step(&analytic(&text))), ("flows", step(&flow(&text)))] {
+            let off = packets / time.as_secs_f64() - 1.0;
+            assert!(off.abs() < 0.1, "{name}: {packets} with packets, {time} by {fidelity}");
+        }
     }
 }
 
@@ -61,8 +67,10 @@ fn packets_and_formulas_agree_on_short_messages_too() {
     // 4 MiB inside a server go by LL, LL128 or Simple: what the formulas have for threads, packets have too.
     for layout in ["tp = 2", "tp = 4", "tp = 4\nsp = true", "tp = 8", "tp = 8\nsp = true", "fsdp = true"] {
         let text = format!("{SMALL}[parallel]\n{layout}\n");
-        let off = step(&text).as_secs_f64() / step(&analytic(&text)).as_secs_f64() - 1.0;
-        assert!(off.abs() < 0.07, "{layout}: {off}");
+        for other in [analytic(&text), flow(&text)] {
+            let off = step(&text).as_secs_f64() / step(&other).as_secs_f64() - 1.0;
+            assert!(off.abs() < 0.07, "{layout}: {off}");
+        }
     }
 }
 
@@ -85,13 +93,15 @@ fn experts_are_reached_over_the_network_either_way() {
     let even = step(model);
     let hot = step(&format!("{model}hot_expert = 2.0\n"));
     assert!(hot > even, "a busy expert takes time: {hot} and {even}");
-    let off = even.as_secs_f64() / step(&analytic(model)).as_secs_f64() - 1.0;
-    assert!(off.abs() < 0.1, "{off}");
+    for other in [analytic(model), flow(model)] {
+        let off = even.as_secs_f64() / step(&other).as_secs_f64() - 1.0;
+        assert!(off.abs() < 0.1, "{off}");
+    }
 }
 
 #[test]
 fn the_same_file_and_seed_give_the_same_digest_and_all_of_it_counts() {
-    for fidelity in ["packet", "analytic"] {
+    for fidelity in ["packet", "flow", "analytic"] {
         let text = format!("fidelity = \"{fidelity}\"\nsteps = 2\n{SMALL}[parallel]\ntp = 2\n");
         let first = run(&text);
         assert_eq!(first.digest, run(&text).digest, "{fidelity}");
@@ -103,7 +113,7 @@ fn the_same_file_and_seed_give_the_same_digest_and_all_of_it_counts() {
 
 #[test]
 fn a_slow_gpu_and_a_slow_nic_have_a_price_and_a_name() {
-    for fidelity in ["packet", "analytic"] {
+    for fidelity in ["packet", "flow", "analytic"] {
         let job = format!("fidelity = \"{fidelity}\"\n{SMALL}[[faults]]\n");
         let slow = run(&format!("{job}kind = \"slow-gpu\"\ngpu = 11\nshare = 0.5\n"));
         let [fault] = &slow.jobs[0].faults[..] else { panic!("{fidelity}: one fault, one price") };
@@ -117,6 +127,48 @@ fn a_slow_gpu_and_a_slow_nic_have_a_price_and_a_name() {
         assert_eq!(fault.what, "the NIC of port 11 at 25 % of its rate");
         assert!(fault.with > fault.without, "{fidelity}: {fault:?}");
     }
+}
+
+/// Two jobs on two servers each. The second server of the first job has half its ports on the leaf of the second job's first server.
+const TWO_JOBS: &str = "
+    [fabric]
+    topology = { kind = \"leaf-spine\", leaves = 4, hosts_per_leaf = 12, spines = 2 }
+    routing = \"spray\"
+    link = { rate = \"400Gbps\", delay = \"500ns\" }
+    [nic]
+    control = \"none\"
+    [cluster]
+    server = \"dgx-h100\"
+    [[job]]
+    model = { name = \"gpt-400m\", layers = 2 }
+    launch = { nodes = 2 }
+    [[job]]
+    model = { name = \"gpt-400m\", layers = 2 }
+    launch = { nodes = 2 }
+";
+
+#[test]
+fn jobs_share_the_fabric_at_flow_fidelity_as_with_packets() {
+    let steps = |text: &str| -> Vec<f64> {
+        run(text).jobs.iter().map(|job| job.first.outcome.step.as_secs_f64()).collect()
+    };
+    let (packets, flows) = (steps(TWO_JOBS), steps(&flow(TWO_JOBS)));
+    for (packets, flows) in packets.iter().zip(&flows) {
+        assert!((flows / packets - 1.0).abs() < 0.15, "{packets} s with packets, {flows} s with flows");
+    }
+    // By formulas, each job has the leaf that both share for itself.
+    let formulas = steps(&analytic(TWO_JOBS));
+    assert!(flows[0] > formulas[0] * 1.1, "{} s with flows, {} s by formulas", flows[0], formulas[0]);
+}
+
+#[test]
+fn one_coflow_stands_for_those_that_are_alike() {
+    let text = "[cluster]\nserver = \"dgx-h100\"\nnodes = 32\n[fabric.link]\nrate = \"400Gbps\"\n\
+                [model]\nname = \"llama-3-8b\"\nlayers = 8\nsequence = 4096\n[parallel]\ntp = 8\npp = 4\n";
+    let seen = run(&flow(text)).jobs[0].first.flow_level.clone().unwrap();
+    assert!(seen.coflows >= 4 * seen.run, "{seen:?}");
+    let (link, busy) = seen.busiest.unwrap();
+    assert!(busy > 0.0 && busy <= 1.0, "{link} {busy}");
 }
 
 #[test]

@@ -324,7 +324,7 @@ pub(super) fn is_soon_over(file: &File) -> anyhow::Result<bool> {
 
 /// How long a run will take, from the bytes that it moves.
 fn expected_s(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<f64> {
-    if file.scenario.fidelity == Fidelity::Analytic {
+    if file.scenario.fidelity != Fidelity::Packet {
         return Ok(0.0);
     }
     let (inside, across) = file.scenario.job_bytes().map_err(|error| file.problem(error))?;

@@ -1,5 +1,5 @@
-//! Drives the machine with formulas instead of packets: NCCL's cost model for collectives, bounded by what the interconnect
-//! carries. Milliseconds for thousands of GPUs.
+//! Drives the machine without packets: by formulas ([`run`]: NCCL's cost model for collectives, bounded by what the interconnect
+//! carries), or with a [`Carrier`] that shares links among all calls that are under way.
 
 mod caveat;
 mod contention;
@@ -9,8 +9,7 @@ mod pipeline;
 mod predict;
 mod traffic;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use railnet_core::{Rank, Span, Time};
 use smallvec::SmallVec;
@@ -18,15 +17,15 @@ use thiserror::Error;
 
 pub use caveat::Caveat;
 pub(crate) use cost::NIC_PERCENT;
-pub use cost::{Bottleneck, Carries, ClusterCosts, Rates, Spread};
-pub use interconnect::{HostPath, Interconnect, KernelCosts};
+pub use cost::{Bottleneck, CallPlan, Carries, ClusterCosts, Coflow, Rates, Spread};
+pub use interconnect::{HostPath, Interconnect, KernelCosts, Resource};
 pub use predict::{Caller, Prediction, Question, predict};
 
-use contention::Pace;
+use contention::Paced;
 
 use super::machine::{Machine, Ticket};
 use super::workers::Workers;
-use crate::graph::{Communication, StepGraph, Stream, What};
+use crate::graph::{Communication, StepGraph, Stream, What, Work};
 use crate::parallel::{Axis, Group, Scope};
 
 /// What a communication takes once all have come.
@@ -58,6 +57,29 @@ pub struct Asked<'a> {
 pub trait Network {
     /// What this takes.
     fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice>;
+}
+
+/// Carries calls from the moment when all their ranks have come. Its driver tells [`StepRun::end`] when one is over.
+pub trait Carrier {
+    /// What the carrier keeps of a call that it has priced.
+    type Plan: Copy;
+
+    /// What this takes if nothing is in its way, and how it is carried.
+    fn price(&mut self, asked: &Asked<'_>) -> Result<(Price, Self::Plan), NoPrice>;
+
+    /// All ranks of a call have come; the call is named by `slot` until it is over.
+    fn begin(&mut self, now: Time, slot: u32, begun: &Begun<'_, Self::Plan>);
+}
+
+/// A call that begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun<'a, P> {
+    /// What it takes alone.
+    pub price: Price,
+    /// How it is carried.
+    pub plan: P,
+    /// The operations of the workers that make it.
+    pub tickets: &'a [Ticket],
 }
 
 /// A communication cannot run.
@@ -103,6 +125,15 @@ enum Key {
     Pair { stream: Stream, from: u32, to: u32, number: u32 },
 }
 
+impl Key {
+    fn pair(self) -> Option<[Rank; 2]> {
+        match self {
+            Self::Pair { from, to, .. } => Some([Rank(from), Rank(to)]),
+            Self::Group { .. } => None,
+        }
+    }
+}
+
 /// Those who have come so far: mostly one stands for all.
 type Meeting = SmallVec<[Ticket; 2]>;
 
@@ -115,40 +146,32 @@ struct UnderWay {
     begun: Time,
     last: Ticket,
     tickets: Meeting,
-    pace: Pace,
 }
 
-/// Runs a step, from time zero to its end.
+/// Runs a step by formulas, from time zero to its end.
 pub fn run<'a>(
     graph: &'a StepGraph,
     workers: Workers,
     network: &mut impl Network,
 ) -> Result<Machine<'a>, NoPrice> {
-    let mut driver = Driver::new(Machine::new(graph, workers, Time::ZERO));
-    driver.enter(Time::ZERO, network)?;
-    loop {
-        let computed = driver.machine.poll_timeout();
-        let said = driver.ends.peek().map(|Reverse((time, ..))| *time);
-        let Some(now) = computed.into_iter().chain(said).min() else { break };
-        driver.machine.handle_timeout(now);
-        while driver.ends.peek().is_some_and(|Reverse((time, ..))| *time == now) {
-            let Some(Reverse((_, _, slot))) = driver.ends.pop() else { break };
-            // What was slowed down since, or is over, has another end.
-            let is_due = driver.under_way[slot as usize].as_ref().is_some_and(|one| one.pace.end == now);
-            if is_due {
-                driver.end(now, slot);
-            }
+    let mut carrier = Paced::new(network, workers.workers.len());
+    let mut step = StepRun::new(graph, workers, Time::ZERO);
+    let mut ended = Vec::new();
+    step.enter(Time::ZERO, &mut carrier)?;
+    while let Some(now) = step.next_timeout().into_iter().chain(carrier.next_end()).min() {
+        step.handle_timeout(now);
+        carrier.advance(now, &mut ended);
+        for slot in ended.drain(..) {
+            step.end(now, slot);
         }
-        driver.enter(now, network)?;
+        step.enter(now, &mut carrier)?;
     }
-    if let Some(stuck) = driver.machine.waiting().next() {
-        let (rank, said) = driver.machine.communication(stuck);
-        return Err(NoPrice::Stalled { rank: rank.0, what: format!("{:?}", said.what) });
-    }
-    Ok(driver.machine)
+    step.finish()
 }
 
-struct Driver<'a> {
+/// A step under way: ranks compute, meet in calls, and go on when these are over.
+#[derive(Debug)]
+pub struct StepRun<'a, P> {
     machine: Machine<'a>,
     meetings: BTreeMap<Key, Meeting>,
     /// Calls that each worker made on each stream of each scope, and to each other rank.
@@ -156,22 +179,20 @@ struct Driver<'a> {
     /// How many workers each group has.
     sizes: BTreeMap<(Scope, u32), usize>,
     groups: Vec<[Option<Group>; Scope::ALL.len()]>,
-    /// When each that is under way ends, in what order they began, and where it is kept.
-    ends: BinaryHeap<Reverse<(Time, u64, u32)>>,
     under_way: Vec<Option<UnderWay>>,
     free: Vec<u32>,
-    started: u64,
-    /// Calls under way that need the interconnect, in the order in which they began.
-    on_network: Vec<u32>,
-    /// The parts of the interconnect that the calls of each worker need, together.
-    needs: Vec<f64>,
-    prices: Vec<SmallVec<[(Communication, Price); 4]>>,
+    prices: Vec<Prices<P>>,
 }
 
-impl<'a> Driver<'a> {
-    fn new(machine: Machine<'a>) -> Self {
+/// What a worker has asked for, and what it takes.
+type Prices<P> = SmallVec<[(Communication, Price, P); 4]>;
+
+impl<'a, P: Copy> StepRun<'a, P> {
+    /// A step that begins at this time. [`StepRun::enter`] is to be called next.
+    pub fn new(graph: &'a StepGraph, workers: Workers, now: Time) -> Self {
+        let machine = Machine::new(graph, workers, now);
         let layout = &machine.graph().layout;
-        let prices = vec![SmallVec::new(); machine.workers().len()];
+        let prices = machine.workers().iter().map(|_| SmallVec::new()).collect();
         let mut sizes = BTreeMap::new();
         let mut groups = Vec::new();
         for worker in machine.workers() {
@@ -195,27 +216,60 @@ impl<'a> Driver<'a> {
             numbers: BTreeMap::new(),
             sizes,
             groups,
-            ends: BinaryHeap::new(),
             under_way: Vec::new(),
             free: Vec::new(),
-            started: 0,
-            on_network: Vec::new(),
-            needs: vec![0.0; prices.len()],
             prices,
         }
     }
 
+    /// Has every call of the step priced, so that the carrier knows of all of them before the first begins.
+    pub fn prepare(&mut self, carrier: &mut impl Carrier<Plan = P>) -> Result<(), NoPrice> {
+        for worker in 0..self.machine.workers().len() as u32 {
+            let operations = &self.machine.program(worker).operations;
+            for (operation, state) in (0..).zip(operations) {
+                if let Work::Communicate(said) = &state.work {
+                    let ticket = Ticket { worker, operation };
+                    let rank = self.machine.workers()[worker as usize].rank;
+                    let (key, _) = self.key(ticket, rank, said, state.stream);
+                    self.price(ticket, said, key.pair(), carrier)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When a rank has computed something next.
+    pub fn next_timeout(&mut self) -> Option<Time> {
+        self.machine.poll_timeout()
+    }
+
+    /// The time has come. [`StepRun::enter`] is to be called before the next moment.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.machine.handle_timeout(now);
+    }
+
+    /// Whether all ranks are through.
+    pub fn is_over(&self) -> bool {
+        self.machine.is_done()
+    }
+
+    /// What the step came to, when nothing happens any more.
+    pub fn finish(self) -> Result<Machine<'a>, NoPrice> {
+        if let Some(stuck) = self.machine.waiting().next() {
+            let (rank, said) = self.machine.communication(stuck);
+            return Err(NoPrice::Stalled { rank: rank.0, what: format!("{:?}", said.what) });
+        }
+        Ok(self.machine)
+    }
+
     /// Takes in all who have come to something, and starts what is complete.
-    fn enter(&mut self, now: Time, network: &mut impl Network) -> Result<(), NoPrice> {
+    pub fn enter(&mut self, now: Time, carrier: &mut impl Carrier<Plan = P>) -> Result<(), NoPrice> {
         while let Some(ticket) = self.machine.poll_entry() {
             let stream = self.machine.operation(ticket).stream;
             let (rank, said) = self.machine.communication(ticket);
             let (mut key, needed) = self.key(ticket, rank, said, stream);
-            let pair = match key {
-                Key::Pair { from, to, .. } => Some([Rank(from), Rank(to)]),
-                Key::Group { .. } => None,
-            };
-            let price = self.price(ticket, said, pair, network)?;
+            let pair = key.pair();
+            let (price, plan) = self.price(ticket, said, pair, carrier)?;
             // A collective has its multiprocessors from the moment a rank enters it; messages between two are started when
             // both sides are there.
             if pair.is_none() {
@@ -233,58 +287,22 @@ impl<'a> Driver<'a> {
             } else {
                 tickets.push(ticket);
             }
-            let pace = Pace::new(now, price.time, price.network_permille);
-            self.begin(now, UnderWay { begun: now, last: ticket, tickets, pace });
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.under_way.push(None);
+                self.under_way.len() as u32 - 1
+            });
+            carrier.begin(now, slot, &Begun { price, plan, tickets: &tickets });
+            self.under_way[slot as usize] = Some(UnderWay { begun: now, last: ticket, tickets });
         }
         Ok(())
     }
 
-    /// All have come.
-    fn begin(&mut self, now: Time, under_way: UnderWay) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.under_way.push(None);
-            self.under_way.len() as u32 - 1
-        });
-        let (end, need) = (under_way.pace.end, under_way.pace.need());
-        for ticket in &under_way.tickets {
-            self.needs[ticket.worker as usize] += need;
-        }
-        self.under_way[slot as usize] = Some(under_way);
-        self.ends.push(Reverse((end, self.started, slot)));
-        self.started += 1;
-        if need > 0.0 {
-            self.on_network.push(slot);
-            self.share(now);
-        }
-    }
-
-    fn end(&mut self, now: Time, slot: u32) {
+    /// A call is over. [`StepRun::enter`] is to be called before the next moment.
+    pub fn end(&mut self, now: Time, slot: u32) {
         let done = self.under_way[slot as usize].take().expect("every end has its communication");
         self.free.push(slot);
-        let need = done.pace.need();
-        if need > 0.0 {
-            self.on_network.retain(|other| *other != slot);
-            for ticket in &done.tickets {
-                let needs = &mut self.needs[ticket.worker as usize];
-                *needs = if self.on_network.is_empty() { 0.0 } else { *needs - need };
-            }
-            self.share(now);
-        }
         for ticket in done.tickets {
             self.machine.finished(ticket, done.begun, done.last, now);
-        }
-    }
-
-    /// Calls that need the interconnect share it with others of their ranks.
-    fn share(&mut self, now: Time) {
-        for slot in &self.on_network {
-            let Some(one) = &mut self.under_way[*slot as usize] else { continue };
-            let needs = one.tickets.iter().map(|ticket| self.needs[ticket.worker as usize]);
-            let needs = needs.fold(0.0, f64::max);
-            if one.pace.share(now, needs) {
-                self.ends.push(Reverse((one.pace.end, self.started, *slot)));
-                self.started += 1;
-            }
         }
     }
 
@@ -294,20 +312,20 @@ impl<'a> Driver<'a> {
         ticket: Ticket,
         said: &Communication,
         pair: Option<[Rank; 2]>,
-        network: &mut impl Network,
-    ) -> Result<Price, NoPrice> {
+        carrier: &mut impl Carrier<Plan = P>,
+    ) -> Result<(Price, P), NoPrice> {
         let known = &mut self.prices[ticket.worker as usize];
-        if let Some((_, price)) = known.iter().find(|(other, _)| other == said) {
-            return Ok(*price);
+        if let Some((_, price, plan)) = known.iter().find(|(other, ..)| other == said) {
+            return Ok((*price, *plan));
         }
         let group = self.groups[ticket.worker as usize][said.scope as usize].as_ref();
         let group = group.expect("a rank says things only in its groups");
         let load = if said.scope == Scope::Expert { self.machine.graph().loads[0] } else { 1.0 };
-        let price = network.price(&Asked { said, group, pair, load })?;
+        let (price, plan) = carrier.price(&Asked { said, group, pair, load })?;
         if known.len() < PRICES {
-            known.push((*said, price));
+            known.push((*said, price, plan));
         }
-        Ok(price)
+        Ok((price, plan))
     }
 
     /// Gives a meeting its number: that of calls that its ranks made before.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use railnet_core::Rank;
 
 use crate::graph::StepGraph;
-use crate::parallel::{Axis, Coordinates};
+use crate::parallel::{Axis, Coordinates, Layout};
 
 /// A rank that is unlike the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +42,8 @@ pub struct Worker {
 pub struct Workers {
     /// In the order of ranks.
     pub workers: Vec<Worker>,
+    /// For each place of each axis the place that stands for it.
+    representing: [Vec<u32>; 4],
 }
 
 impl Workers {
@@ -49,7 +51,19 @@ impl Workers {
     pub fn all(graph: &StepGraph, special: &[Special]) -> Self {
         let ranks = 0..graph.layout.ranks();
         let workers = ranks.map(|rank| worker(graph, special, Rank(rank), 1));
-        Self { workers: workers.collect() }
+        let representing = Axis::ALL.map(|axis| (0..graph.layout.size(axis)).collect());
+        Self { workers: workers.collect(), representing }
+    }
+
+    /// The rank that runs in the place of a rank, which may be itself.
+    pub fn representative(&self, layout: &Layout, rank: Rank) -> Rank {
+        let place = layout.coordinates(rank);
+        let places = Axis::ALL.into_iter().zip(&self.representing);
+        layout.rank(
+            places.fold(place, |found, (axis, representing)| {
+                found.at(axis, representing[place.on(axis) as usize])
+            }),
+        )
     }
 
     /// One for each kind of rank.
@@ -59,7 +73,7 @@ impl Workers {
         let places = Axis::ALL.map(|axis| {
             let size = graph.layout.size(axis);
             if axis == Axis::Pipeline {
-                return (0..size).map(|place| (place, 1)).collect::<Vec<_>>();
+                return (0..size).collect::<Vec<_>>();
             }
             let mut profiles: BTreeMap<u32, Profile> = BTreeMap::new();
             for (rank, mark) in &marks {
@@ -71,7 +85,7 @@ impl Workers {
             let block = if axis == Axis::Data { graph.expert } else { 1 };
             representatives(size, block, &profiles, is_hot && axis == Axis::Data)
         });
-        let [tensors, contexts, datas, stages] = &places;
+        let [tensors, contexts, datas, stages] = &places.each_ref().map(|all| counts(all));
         let mut workers = Vec::new();
         for (pipeline, _) in stages {
             for (data, datas) in datas {
@@ -90,8 +104,17 @@ impl Workers {
             }
         }
         workers.sort_by_key(|worker| worker.rank);
-        Self { workers }
+        Self { workers, representing: places }
     }
+}
+
+/// The places that stand for all of an axis, each with how many.
+fn counts(representing: &[u32]) -> Vec<(u32, u32)> {
+    let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+    for place in representing {
+        *counts.entry(*place).or_default() += 1;
+    }
+    counts.into_iter().collect()
 }
 
 /// What is unlike at a place of an axis: ranks there, by where they are on the other axes, and how.
@@ -110,34 +133,22 @@ fn marks(graph: &StepGraph, special: &[Special]) -> BTreeMap<Rank, u32> {
     marks
 }
 
-/// Places on an axis that stand for all of them, each with how many. Ranks that share experts come in blocks; blocks that
-/// look alike have one that stands for them, and in it the places where some block has an unlike rank stand for themselves.
-fn representatives(
-    size: u32,
-    block: u32,
-    profiles: &BTreeMap<u32, Profile>,
-    is_hot: bool,
-) -> Vec<(u32, u32)> {
+/// For each place on an axis the one that stands for it. Ranks that share experts come in blocks; blocks that look alike have one
+/// that stands for them, and in it the places where some block has an unlike rank stand for themselves.
+fn representatives(size: u32, block: u32, profiles: &BTreeMap<u32, Profile>, is_hot: bool) -> Vec<u32> {
     let mut within: BTreeSet<u32> = profiles.keys().map(|place| place % block).collect();
     if is_hot {
         within.insert(0);
     }
-    let mut blocks: BTreeMap<Vec<(u32, &Profile)>, (u32, u32)> = BTreeMap::new();
+    let other = (0..block).find(|place| !within.contains(place)).unwrap_or(0);
+    let mut blocks: BTreeMap<Vec<(u32, &Profile)>, u32> = BTreeMap::new();
+    let mut found = Vec::with_capacity(size as usize);
     for number in 0..size / block {
         let of_block = profiles.range(number * block..(number + 1) * block);
         let looks = of_block.map(|(place, profile)| (place % block, profile)).collect();
-        blocks.entry(looks).or_insert((number, 0)).1 += 1;
+        let first = *blocks.entry(looks).or_insert(number) * block;
+        found.extend((0..block).map(|place| first + if within.contains(&place) { place } else { other }));
     }
-    let mut found = Vec::new();
-    for (number, times) in blocks.into_values() {
-        found.extend(within.iter().map(|place| (number * block + place, times)));
-        let rest = block - within.len() as u32;
-        if rest > 0 {
-            let other = (0..block).find(|place| !within.contains(place)).expect("some are left");
-            found.push((number * block + other, times * rest));
-        }
-    }
-    found.sort_unstable();
     found
 }
 

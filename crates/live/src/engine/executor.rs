@@ -210,7 +210,8 @@ impl Executor for Synchronous<'_> {
 
     #[inline(always)]
     fn emptied(&mut self, emptied: &Handed<'_>) {
-        if let ConnectionEnd { side: Side::Receive(end), .. } = &mut self.ends[emptied.connection.0 as usize] {
+        if let ConnectionEnd { side: Side::Receive(end), .. } = &mut self.ends[emptied.connection.0 as usize]
+        {
             end.release(self.conduits.nic());
         }
     }

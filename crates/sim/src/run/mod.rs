@@ -29,7 +29,7 @@ use railnet_topology::{Cluster, FabricGraph, Routes, Vertex};
 pub use collective::{CollectiveResult, TransferResult};
 pub use coupled::{Coupled, CouplingError, Finished};
 pub use error::{FlowFailure, RunError, StallReport};
-pub use flow_level::FlowLevelRun;
+pub use flow_level::{FlowLevel, FlowLevelRun};
 pub use inside::LaneResult;
 pub use job::{
     Connections, FaultPrice, How, JobObserver, JobProgress, JobResult, JobSettings, JobsOutcome, KindResult,

@@ -126,7 +126,10 @@ impl Scenario {
         let is_flow = self.fidelity == Fidelity::Flow;
         let is_coarse = is_flow || self.fidelity == Fidelity::Analytic && self.has_jobs();
         let needs_packets = Some(WhyInert::NeedsPackets(self.fidelity));
-        let is_felt_by_flows = is_flow && FELT_BY_FLOWS.iter().any(|prefix| is_under(prefix));
+        // Jobs at flow fidelity end when their steps are over, whenever that is.
+        let is_felt_by_flows = is_flow
+            && FELT_BY_FLOWS.iter().any(|prefix| is_under(prefix))
+            && !(self.has_jobs() && is_under("limit"));
         if is_coarse && !is_felt_by_flows && PACKETS_ONLY.iter().any(|prefix| is_under(prefix)) {
             return needs_packets;
         }

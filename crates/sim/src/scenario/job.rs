@@ -310,16 +310,25 @@ impl Scenario {
             return Ok(());
         }
         let packets = "; use \"packet\"";
+        let jobs = self.has_jobs();
         let missing = [
-            (self.has_jobs(), "jobs run at packet or analytic fidelity", ""),
             (
                 !self.collective.is_empty(),
-                "flow fidelity is for [[traffic]], not for [[collective]]",
+                "flow fidelity is for jobs and [[traffic]], not for [[collective]]",
                 packets,
             ),
-            (!self.transfer.is_empty(), "flow fidelity is for [[traffic]], not for [[transfer]]", packets),
-            (self.cluster.is_some(), "flow fidelity knows the fabric, not the servers of [cluster]", packets),
-            (!self.faults.is_empty(), "flow fidelity knows no faults", packets),
+            (
+                !self.transfer.is_empty(),
+                "flow fidelity is for jobs and [[traffic]], not for [[transfer]]",
+                packets,
+            ),
+            (jobs && !self.traffic.is_empty(), "flow fidelity knows no traffic beside a job", packets),
+            (
+                !jobs && self.cluster.is_some(),
+                "flow fidelity knows the fabric for [[traffic]], not the servers of [cluster]",
+                packets,
+            ),
+            (!jobs && !self.faults.is_empty(), "flow fidelity knows no faults of the network", packets),
             (self.sample.is_some(), "flow fidelity has no queues to sample", packets),
             (
                 self.routing_name() == RoutingName::Valiant,

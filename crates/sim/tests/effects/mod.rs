@@ -247,7 +247,8 @@ fn every_key_has_an_effect_or_is_said_to_have_none() {
     let mut found: BTreeMap<(String, String, &str), (bool, Vec<String>)> = BTreeMap::new();
     let mut denied = Vec::new();
     for case in cases() {
-        let fidelities: &[&str] = if case.is_job { &["packet", "analytic"] } else { &["packet", "flow"] };
+        let fidelities: &[&str] =
+            if case.is_job { &["packet", "flow", "analytic"] } else { &["packet", "flow"] };
         for fidelity in fidelities {
             let (differs, silent) =
                 found.entry((case.heading.clone(), case.key.clone(), fidelity)).or_default();

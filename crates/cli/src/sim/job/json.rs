@@ -71,6 +71,12 @@ fn job(outcome: &JobsOutcome, job: &JobResult) -> Value {
         "average_us": breakdown(&result.average),
         "said": job.first.said.iter().map(said).collect::<Vec<_>>(),
         "critical_path_us": path(&job.first.path),
+        "flow_level": job.first.flow_level.as_ref().map(|seen| json!({
+            "coflows": seen.coflows,
+            "run": seen.run,
+            "busiest": seen.busiest.as_ref().map(|(link, _)| link),
+            "busy": seen.busiest.as_ref().map(|(_, busy)| busy),
+        })),
         "bottlenecks": job.first.bottlenecks.iter().map(|one| json!({
             "scope": one.scope.name().replace(' ', "_"),
             "resource": one.resource,

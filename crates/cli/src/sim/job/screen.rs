@@ -8,7 +8,7 @@ use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
 use railnet_job::plan::least_memory;
 use railnet_job::run::Breakdown;
-use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
+use railnet_sim::{FlowLevel, JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
 use crate::careful;
 use crate::sim::problem::File;
@@ -62,6 +62,9 @@ pub(super) fn print(
     for job in &outcome.jobs {
         bottlenecks(job, out)?;
     }
+    if let Some(seen) = outcome.jobs.iter().find_map(|job| job.first.flow_level.as_ref()) {
+        flow_level(seen, out)?;
+    }
     if let Some(network) = &outcome.network {
         fabric(network, &outcome.jobs, verbose, out)?;
         let memo = outcome.memo;
@@ -85,6 +88,15 @@ fn bottlenecks(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
         line(out, if number == 0 { "Bottleneck" } else { "" }, &text)?;
     }
     Ok(())
+}
+
+/// What a run at flow fidelity says of itself.
+fn flow_level(seen: &FlowLevel, out: &mut dyn Write) -> std::io::Result<()> {
+    if let Some((link, busy)) = &seen.busiest {
+        line(out, "Busiest link", &format!("{link}, {} of the time", percent(*busy)))?;
+    }
+    let coflows = count(seen.coflows as u64, "coflow", "coflows");
+    line(out, "Symmetry", &format!("{} run, for {coflows} in all", grouped(seen.run as u64)))
 }
 
 fn line(out: &mut dyn Write, what: &str, text: &str) -> std::io::Result<()> {

@@ -5,6 +5,7 @@
 //! that is busy longest with all of them (a link of the fabric, a link inside a server, the kernel's cores) bounds the call
 //! from below. Without an [`Interconnect`], switches are taken to carry whatever NICs send.
 
+mod coflow;
 mod load;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use railnet_core::{Bytes, DataType, Rank, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceKind, Host};
 
+pub use coflow::{CallPlan, Coflow};
 pub use load::Bottleneck;
 
 use super::caveat::Caveat;
@@ -424,16 +426,8 @@ impl<'a> ClusterCosts<'a> {
     pub fn decision(&mut self, asked: &Asked<'_>) -> Result<Option<Decision>, NoPrice> {
         match asked.said.what {
             What::Collective(collective) if !asked.group.is_alone() => {
-                let shape = self.shape(asked.group)?;
-                if !shape.looks.is_empty() {
-                    return self.choose(&shape, collective, asked.said).map(Some);
-                }
-                let mut slowest = (Span::ZERO, shape.kind());
-                for kind in &shape.kinds {
-                    let time = self.on_kind(&shape.of_kind(*kind), asked, collective)?.time;
-                    slowest = slowest.max((time, *kind));
-                }
-                self.choose(&shape.of_kind(slowest.1), collective, asked.said).map(Some)
+                let shape = self.slowest(asked, collective)?;
+                self.choose(&shape, collective, asked.said).map(Some)
             }
             _ => Ok(None),
         }
@@ -446,12 +440,10 @@ impl<'a> ClusterCosts<'a> {
             return self.all_to_all_of(shape, bytes, load);
         }
         let ranks = shape.local.len() as f64 * f64::from(shape.nodes);
-        let (inside, between) = (shape.local.len() as f64 - 1.0, ranks - shape.local.len() as f64);
+        let between = ranks - shape.local.len() as f64;
         let each = bytes.as_u64() as f64 / ranks * load;
         let kind = shape.kind();
-        // All wait for the one with the narrowest way.
-        let near = shape.local[1..].iter().map(|other| self.rate(kind, shape.local[0], Some(*other)));
-        let over_nvlink = inside * each / near.fold(f64::INFINITY, f64::min);
+        let over_nvlink = self.over_nvlink(shape, bytes.as_u64() as f64 * load);
         let channels = self.known(shape)?.inputs.peers.channels;
         let permille = channels * 1_000 / self.multiprocessors[kind as usize];
         let latency = message_latency(shape.nodes > 1);
@@ -468,6 +460,15 @@ impl<'a> ClusterCosts<'a> {
         let out = shape.local.iter().map(|gpu| self.rate(kind, *gpu, None)).fold(f64::INFINITY, f64::min);
         let time = latency + over_nvlink.max(between * each / out);
         Ok(Price { time: span(time), permille, network_permille: 0 })
+    }
+
+    /// Seconds in which the parts of a call of so many bytes cross NVLink that stay in a node.
+    fn over_nvlink(&mut self, shape: &Shape, bytes: f64) -> f64 {
+        let each = bytes / (shape.local.len() as f64 * f64::from(shape.nodes));
+        let inside = shape.local.len() as f64 - 1.0;
+        // All wait for the one with the narrowest way.
+        let near = shape.local[1..].iter().map(|other| self.rate(shape.kind(), shape.local[0], Some(*other)));
+        inside * each / near.fold(f64::INFINITY, f64::min)
     }
 
     /// The same among nodes that look unlike each other: all wait for the node with the narrowest way for what it has to send.

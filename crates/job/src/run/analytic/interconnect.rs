@@ -215,12 +215,133 @@ impl Load {
     }
 }
 
+/// A part of the interconnect that data occupies on its way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Resource {
+    /// A direction of a link inside a server.
+    HostLink {
+        /// The server.
+        node: u32,
+        /// The link, by its place among those of the server.
+        link: u32,
+        /// The direction: 0 from the first end to the second.
+        direction: u8,
+    },
+    /// The kernel's cores that serve a port.
+    Cores {
+        /// The port of the fabric.
+        port: u32,
+        /// Whether they send.
+        sends: bool,
+    },
+    /// A connection between two ports over the fabric.
+    Path {
+        /// The port that sends.
+        from: u32,
+        /// The port that receives.
+        to: u32,
+    },
+    /// A direction of the link of a port, whose other end is anywhere in the fabric.
+    Port {
+        /// The port of the fabric.
+        port: u32,
+        /// Whether the port sends.
+        sends: bool,
+    },
+    /// A server that has parameters or storage, where its rate is stated.
+    Server {
+        /// The first of its ports.
+        port: u32,
+        /// What it takes and gives.
+        rate: Rate,
+    },
+}
+
+/// A connection over the interconnect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// From a GPU to one of another server.
+    Send(HopEnd, HopEnd),
+    /// From a GPU to the switches of the fabric that reduce, or back.
+    Reduce { end: HopEnd, sends: bool },
+    /// Between a GPU and a port of a server that has no ranks.
+    Exchange { end: HopEnd, far: u32, sends: bool },
+}
+
+/// Knows what data occupies on its way.
+pub(super) struct Ways<'a> {
+    pub(super) net: &'a Interconnect,
+    pub(super) cluster: &'a Cluster,
+    pub(super) paths: &'a mut HostPaths,
+    pub(super) kind_of: &'a dyn Fn(u32) -> u32,
+}
+
+impl Ways<'_> {
+    fn port(&self, end: HopEnd) -> u32 {
+        let ports = &self.net.ports[end.node as usize];
+        ports.start + end.nic % (ports.end - ports.start).max(1)
+    }
+
+    /// All parts of the interconnect that a connection occupies.
+    pub(super) fn occupied(&mut self, way: &Way, emit: &mut impl FnMut(Resource)) {
+        match *way {
+            Way::Send(from, to) => {
+                let [from_port, to_port] = [self.port(from), self.port(to)];
+                self.inside(from, from_port, true, emit);
+                self.inside(to, to_port, false, emit);
+                emit(Resource::Path { from: from_port, to: to_port });
+            }
+            Way::Reduce { end, sends } => {
+                let port = self.port(end);
+                self.inside(end, port, sends, emit);
+                emit(Resource::Port { port, sends });
+            }
+            Way::Exchange { end, far, sends } => {
+                let port = self.port(end);
+                self.inside(end, port, sends, emit);
+                self.at_port(far, !sends, emit);
+                let [from, to] = if sends { [port, far] } else { [far, port] };
+                emit(Resource::Path { from, to });
+            }
+        }
+    }
+
+    /// The part of a hop between the memory of a GPU and its NIC.
+    fn inside(&mut self, end: HopEnd, port: u32, sends: bool, emit: &mut impl FnMut(Resource)) {
+        self.at_port(port, sends, emit);
+        let Some(gpu) = end.gpu else { return };
+        let host = self.cluster.host_of(end.node);
+        let key = ((self.kind_of)(end.node), gpu, end.nic, end.relay, self.net.is_direct(end.gdr), sends);
+        for (link, direction) in self.paths.between(host, key) {
+            emit(Resource::HostLink { node: end.node, link: *link, direction: *direction });
+        }
+    }
+
+    fn at_port(&self, port: u32, sends: bool, emit: &mut impl FnMut(Resource)) {
+        if matches!(self.net.host_path, HostPath::Kernel(_)) {
+            emit(Resource::Cores { port, sends });
+        }
+    }
+
+    /// What a hop takes besides NCCL's figure for one, in seconds; nothing where its other end is a switch.
+    fn extra_delay(&mut self, way: &Way, piece: f64) -> Option<f64> {
+        let (end, ports, direct) = match *way {
+            Way::Send(from, to) => (from, [self.port(from), self.port(to)], [from.gdr, to.gdr]),
+            Way::Exchange { end, far, sends: true } => (end, [self.port(end), far], [end.gdr, true]),
+            Way::Exchange { end, far, sends: false } => (end, [far, self.port(end)], [end.gdr, true]),
+            Way::Reduce { .. } => return None,
+        };
+        let direct = direct.map(|gdr| self.net.is_direct(gdr));
+        let host = self.cluster.host_of(end.node);
+        let rate = |gpu| self.paths.memory_rate((self.kind_of)(end.node), host, gpu);
+        let pcie = end.gpu.map_or(f64::INFINITY, rate);
+        Some(self.net.extra_delay(ports, direct, piece, pcie))
+    }
+}
+
 /// Demands of everything that communicates at the same time.
 pub(super) struct Loads<'a> {
-    net: &'a Interconnect,
-    cluster: &'a Cluster,
-    paths: &'a mut HostPaths,
-    kind_of: &'a dyn Fn(u32) -> u32,
+    ways: Ways<'a>,
     /// Bytes that are copied at a time where a copy waits for all of them.
     piece: f64,
     demands: Demands,
@@ -228,26 +349,17 @@ pub(super) struct Loads<'a> {
     links: Vec<f64>,
     /// Directions of links that each server has room for.
     links_each: usize,
-    /// Bytes and connections of the cores of a port, sending or receiving.
-    cores: BTreeMap<(u32, u8), (f64, u32)>,
+    /// Bytes and connections of the cores of a port, that send or receive.
+    cores: BTreeMap<(u32, bool), (f64, u32)>,
     delay: f64,
     hops: f64,
 }
 
 impl<'a> Loads<'a> {
-    pub(super) fn new(
-        net: &'a Interconnect,
-        cluster: &'a Cluster,
-        paths: &'a mut HostPaths,
-        kind_of: &'a dyn Fn(u32) -> u32,
-        piece: f64,
-    ) -> Self {
+    pub(super) fn new(ways: Ways<'a>, piece: f64) -> Self {
+        let cluster = ways.cluster;
         let most = cluster.kinds().iter().map(|host| host.links.len()).max().unwrap_or(0);
         Self {
-            net,
-            cluster,
-            paths,
-            kind_of,
             piece,
             demands: Demands::default(),
             links: vec![0.0; 2 * most * cluster.nodes as usize],
@@ -255,75 +367,42 @@ impl<'a> Loads<'a> {
             cores: BTreeMap::new(),
             delay: 0.0,
             hops: 0.0,
+            ways,
         }
     }
 
-    fn port(&self, end: HopEnd) -> u32 {
-        let ports = &self.net.ports[end.node as usize];
-        ports.start + end.nic % (ports.end - ports.start).max(1)
-    }
-
-    /// A GPU sends so many bytes of payload to one of another server.
-    pub(super) fn send(&mut self, from: HopEnd, to: HopEnd, bytes: f64) {
-        let ports = [self.port(from), self.port(to)];
-        self.inside(from, ports[0], true, bytes);
-        self.inside(to, ports[1], false, bytes);
-        self.over_fabric(ports, [from.gdr, to.gdr].map(|gdr| self.net.is_direct(gdr)), from, bytes);
-    }
-
-    /// A GPU sends to the switches of the fabric, or hears from them.
-    pub(super) fn reduce(&mut self, end: HopEnd, sends: bool, bytes: f64) {
-        let port = self.port(end);
-        self.inside(end, port, sends, bytes);
-        self.net.fabric.add_at_host(&mut self.demands, port, sends, bytes * self.net.wire_factor());
-    }
-
-    /// A GPU exchanges data with a port of a server that has no ranks.
-    pub(super) fn exchange(&mut self, end: HopEnd, far: u32, sends: bool, bytes: f64) {
-        let port = self.port(end);
-        self.inside(end, port, sends, bytes);
-        self.at_port(far, !sends, bytes);
-        let ports = if sends { [port, far] } else { [far, port] };
-        let direct = [self.net.is_direct(end.gdr), true];
-        self.over_fabric(ports, direct, end, bytes);
-    }
-
-    fn over_fabric(&mut self, ports: [u32; 2], direct: [bool; 2], end: HopEnd, bytes: f64) {
-        let connections = f64::from(self.net.queue_pairs.max(1));
-        self.net.fabric.add(&mut self.demands, ports, bytes * self.net.wire_factor(), connections);
-        if self.hops >= HOPS_TIMED {
-            return;
-        }
-        let host = self.cluster.host_of(end.node);
-        let pcie =
-            end.gpu.map_or(f64::INFINITY, |gpu| self.paths.memory_rate((self.kind_of)(end.node), host, gpu));
-        self.delay += self.net.extra_delay(ports, direct, self.piece, pcie);
-        self.hops += 1.0;
-    }
-
-    /// The part of a hop between the memory of a GPU and its NIC.
-    fn inside(&mut self, end: HopEnd, port: u32, sends: bool, bytes: f64) {
-        self.at_port(port, sends, bytes);
-        let Some(gpu) = end.gpu else { return };
-        let host = self.cluster.host_of(end.node);
-        let key = ((self.kind_of)(end.node), gpu, end.nic, end.relay, self.net.is_direct(end.gdr), sends);
-        let first = end.node as usize * self.links_each;
-        for (link, direction) in self.paths.between(host, key) {
-            self.links[first + 2 * *link as usize + usize::from(*direction)] += bytes;
-        }
-    }
-
-    fn at_port(&mut self, port: u32, sends: bool, bytes: f64) {
-        if matches!(self.net.host_path, HostPath::Kernel(_)) {
-            let (all, connections) = self.cores.entry((port, u8::from(!sends))).or_default();
-            *all += bytes;
-            *connections += 1;
+    /// So many bytes of payload go over a connection.
+    pub(super) fn add(&mut self, way: &Way, bytes: f64) {
+        let Self { ways, demands, links, links_each, cores, .. } = self;
+        let net = ways.net;
+        let wire = bytes * net.wire_factor();
+        ways.occupied(way, &mut |resource| match resource {
+            Resource::HostLink { node, link, direction } => {
+                links[node as usize * *links_each + 2 * link as usize + usize::from(direction)] += bytes;
+            }
+            Resource::Cores { port, sends } => {
+                // Cores that send go first, of two that are busy as long.
+                let (all, connections) = cores.entry((port, !sends)).or_default();
+                *all += bytes;
+                *connections += 1;
+            }
+            Resource::Path { from, to } => {
+                net.fabric.add(demands, [from, to], wire, f64::from(net.queue_pairs.max(1)));
+            }
+            Resource::Port { port, sends } => net.fabric.add_at_host(demands, port, sends, wire),
+            Resource::Server { .. } => {}
+        });
+        if self.hops < HOPS_TIMED
+            && let Some(delay) = self.ways.extra_delay(way, self.piece)
+        {
+            self.delay += delay;
+            self.hops += 1.0;
         }
     }
 
     /// What is busy longest.
     pub(super) fn load(self) -> Load {
-        let fabric = self.net.fabric.bottleneck(&self.demands);
+        let fabric = self.ways.net.fabric.bottleneck(&self.demands);
         let mut load = Load {
             seconds: fabric.seconds,
             seconds_balanced: fabric.seconds_balanced,
@@ -332,7 +411,7 @@ impl<'a> Loads<'a> {
         };
         for (place, bytes) in self.links.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
             let (node, link) = (place / self.links_each, place % self.links_each);
-            let host = self.cluster.host_of(node as u32);
+            let host = self.ways.cluster.host_of(node as u32);
             let joined = &host.links[link / 2];
             let seconds = bytes * 8.0 / joined.bandwidth.as_bps() as f64;
             if seconds > load.seconds {
@@ -342,13 +421,13 @@ impl<'a> Loads<'a> {
                 (load.seconds, load.seconds_balanced) = (seconds, seconds);
             }
         }
-        if let HostPath::Kernel(kernel) = self.net.host_path {
-            for ((port, side), (bytes, connections)) in &self.cores {
+        if let HostPath::Kernel(kernel) = self.ways.net.host_path {
+            for ((port, receives), (bytes, connections)) in &self.cores {
                 let cores = kernel.cores.min(*connections).max(1);
                 let calls = kernel.system_call.as_secs_f64() / self.piece.max(1.0);
-                let seconds = bytes * (kernel.per_byte(self.net.mtu) + calls) / f64::from(cores);
+                let seconds = bytes * (kernel.per_byte(self.ways.net.mtu) + calls) / f64::from(cores);
                 if seconds > load.seconds {
-                    let what = if *side == 0 { "send" } else { "receive" };
+                    let what = if *receives { "receive" } else { "send" };
                     load.resource = format!("the {cores} cores that {what} for port {port}");
                     (load.seconds, load.seconds_balanced) = (seconds, seconds);
                 }

@@ -7,7 +7,7 @@ use railnet_core::Span;
 use railnet_topology::Cluster;
 
 use super::caveat::{Caveat, Times};
-use super::interconnect::{HopEnd, HostPaths, Interconnect, Load, Loads};
+use super::interconnect::{HopEnd, HostPaths, Interconnect, Load, Loads, Way, Ways};
 use super::pipeline;
 use super::traffic::{self, Hop, Wired};
 
@@ -139,12 +139,15 @@ pub fn predict(question: &Question<'_>, callers: &[Caller<'_>]) -> Option<Predic
         kinds.iter().position(|kind| std::ptr::eq(*kind, host) || *kind == host).unwrap_or_default() as u32
     };
     let mut paths = HostPaths::default();
-    let mut loads = Loads::new(net, cluster, &mut paths, &kind_of, piece);
+    let ways = Ways { net, cluster, paths: &mut paths, kind_of: &kind_of };
+    let mut loads = Loads::new(ways, piece);
     let shares = traffic::shares(request.collective, decision, request.bytes, inputs.ranks);
     for caller in callers {
         let wired = Wired::new(caller.wiring.clone(), caller.transports.clone());
         for hop in wired.hops(request.collective, decision, shares) {
-            add(&mut loads, &hop, &|rank: u32| caller.places[rank as usize]);
+            if let Some(way) = way(&hop, &|rank: u32| caller.places[rank as usize]) {
+                loads.add(&way, hop.share);
+            }
         }
     }
     let load = loads.load();
@@ -167,9 +170,9 @@ pub(super) fn message_latency(is_between: bool) -> f64 {
     f64::from(constants.base[ring][simple] + step) / 1e6
 }
 
-/// Adds a connection of a group whose ranks are at these places.
-pub(super) fn add(loads: &mut Loads<'_>, hop: &Hop, place: &impl Fn(u32) -> (u32, u32)) {
-    let Hop { from, to, nics, relay, gdr, share } = *hop;
+/// A connection of a group whose ranks are at these places.
+pub(super) fn way(hop: &Hop, place: &impl Fn(u32) -> (u32, u32)) -> Option<Way> {
+    let Hop { from, to, nics, relay, gdr, .. } = *hop;
     let relay = relay.map(|rank| place(rank).1);
     let end = |rank: u32, side: usize| {
         let (node, gpu) = place(rank);
@@ -177,9 +180,9 @@ pub(super) fn add(loads: &mut Loads<'_>, hop: &Hop, place: &impl Fn(u32) -> (u32
         HopEnd { node, gpu: Some(gpu), nic: nics[side], relay, gdr: gdr[side] }
     };
     match (from, to) {
-        (Some(from), Some(to)) => loads.send(end(from, 0), end(to, 1), share),
-        (Some(from), None) => loads.reduce(end(from, 0), true, share),
-        (None, Some(to)) => loads.reduce(end(to, 1), false, share),
-        (None, None) => {}
+        (Some(from), Some(to)) => Some(Way::Send(end(from, 0), end(to, 1))),
+        (Some(from), None) => Some(Way::Reduce { end: end(from, 0), sends: true }),
+        (None, Some(to)) => Some(Way::Reduce { end: end(to, 1), sends: false }),
+        (None, None) => None,
     }
 }

@@ -22,6 +22,8 @@ const PAIRS_MAX: u64 = 1 << 18;
 /// A connection between ranks of a group on two servers, or between a rank and the switches of the fabric.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Hop {
+    /// The channel that uses it; of messages, none has.
+    pub(super) channel: u32,
     pub(super) from: Option<u32>,
     pub(super) to: Option<u32>,
     /// The NICs of both ends.
@@ -191,7 +193,7 @@ impl Wired {
             let Message { nics, relay, gdr } = *self.messages.get(&(local, to_local))?;
             (nics, relay.map(|relay| first + relay), gdr)
         };
-        Some(Hop { from: Some(from), to: Some(to), nics, relay, gdr, share })
+        Some(Hop { channel, from: Some(from), to: Some(to), nics, relay, gdr, share })
     }
 
     fn to_switches(
@@ -205,7 +207,7 @@ impl Wired {
         let nic = self.wiring.nic(algorithm, channel, rank).or_else(|| self.transports.nic_beside(rank))?;
         let (relay, gdr) = self.transports.by_nic(rank, nic, sends);
         let (from, to) = if sends { (Some(rank), None) } else { (None, Some(rank)) };
-        Some(Hop { from, to, nics: [nic; 2], relay, gdr: [gdr; 2], share })
+        Some(Hop { channel, from, to, nics: [nic; 2], relay, gdr: [gdr; 2], share })
     }
 }
 

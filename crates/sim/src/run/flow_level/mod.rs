@@ -3,6 +3,7 @@
 //! Paths, headers, start times and dependencies are those of the packets; queues, losses and congestion control are left out. What
 //! becomes of a flow therefore is what an ideal congestion control would give it. [`railnet_flow`] does the sharing.
 
+mod calls;
 mod paths;
 
 use std::cmp::Reverse;
@@ -22,6 +23,8 @@ use super::runner::MESSAGE_MAX;
 use super::{LIMIT, RunError};
 use crate::scenario::{Fidelity, Scenario, ScenarioError, graph};
 use crate::traffic::{Flow, flows};
+pub use calls::FlowLevel;
+pub(super) use calls::{CallNetwork, CallPlans};
 use paths::{FlowPath, Paths};
 
 /// The extended header of the first packet of a message: where its bytes go.

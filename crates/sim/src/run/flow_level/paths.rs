@@ -47,6 +47,22 @@ impl Paths {
         self.graph.links.iter().flat_map(|link| [link.rate; 2]).collect()
     }
 
+    /// What a resource joins, in its direction.
+    pub(super) fn name(&self, resource: u32) -> String {
+        let ends = self.graph.links[resource as usize / 2].ends;
+        let from = resource as usize % 2;
+        format!("{} → {}", self.graph.name(ends[from].vertex), self.graph.name(ends[1 - from].vertex))
+    }
+
+    /// The link at a host in one direction, and its rate.
+    pub(super) fn at_host(&self, host: u32, sends: bool) -> Option<(u32, Rate)> {
+        let vertex = Vertex::Host(host);
+        let neighbour = self.adjacency.of(vertex).first()?;
+        let away = self.resource(vertex, neighbour.link);
+        let rate = self.graph.links[neighbour.link as usize].rate;
+        Some((if sends { away } else { away ^ 1 }, rate))
+    }
+
     /// The way of a connection between two hosts with this UDP source port; nothing where there is none.
     pub(super) fn path(&mut self, source: u32, target: u32, source_port: u16) -> Option<FlowPath> {
         let mut path = self.hashed(source, target, connection_hash(source, target, source_port))?;

@@ -2,6 +2,7 @@
 
 mod analytic;
 mod driver;
+mod flow_level;
 mod memo;
 mod packet;
 mod partitions;
@@ -108,8 +109,8 @@ pub fn run_jobs_to_failure<S: Sink>(
 ) -> Result<(JobsOutcome, S, Option<RunError>), RunError> {
     scenario.check_flow_fidelity()?;
     let (mut outcome, sink, failure) = match scenario.fidelity {
-        Fidelity::Analytic => (analytic::run(scenario, keeps_timeline::<S>())?, sink, None),
-        Fidelity::Packet | Fidelity::Flow => packet::run(scenario, sink, settings)?,
+        Fidelity::Analytic | Fidelity::Flow => (analytic::run(scenario, keeps_timeline::<S>())?, sink, None),
+        Fidelity::Packet => packet::run(scenario, sink, settings)?,
     };
     if !outcome.is_partial {
         recovery::relive(scenario, &mut outcome)?;

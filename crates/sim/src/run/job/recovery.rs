@@ -88,8 +88,8 @@ pub(super) fn relive(scenario: &Scenario, outcome: &mut JobsOutcome) -> Result<(
         } else {
             let rest = survivor.placed.clone();
             match scenario.fidelity {
-                Fidelity::Analytic => analytic::elsewhere(scenario, &rest)?,
-                Fidelity::Packet | Fidelity::Flow => packet::elsewhere(scenario, &jobs, (failed.job, rest))?,
+                Fidelity::Analytic | Fidelity::Flow => analytic::elsewhere(scenario, &rest)?,
+                Fidelity::Packet => packet::elsewhere(scenario, &jobs, (failed.job, rest))?,
             }
         };
         let interval = result.placed.resolved.checkpoint.map(|(interval, _)| interval);

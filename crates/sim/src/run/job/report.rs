@@ -12,7 +12,7 @@ use railnet_job::parallel::Scope;
 use railnet_job::run::analytic::{Bottleneck, Caveat};
 use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, kind, said};
 
-use super::super::Outcome;
+use super::super::{FlowLevel, Outcome};
 use super::memo::MemoCount;
 use crate::scenario::{Fidelity, PlacedJob};
 
@@ -84,6 +84,8 @@ pub struct StepResult {
     pub bottlenecks: Vec<Bottleneck>,
     /// Why packets may differ from formulas in the longest call of each scope; nothing with packets.
     pub caveats: Vec<(Scope, Caveat)>,
+    /// What a run at flow fidelity says of itself; nothing of others.
+    pub flow_level: Option<FlowLevel>,
 }
 
 /// The ranks on one kind of server, on average.
@@ -301,7 +303,7 @@ pub(super) fn part_of_step(
 fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> StepResult {
     let outcome = StepOutcome::of(&placed.resolved.job, machine);
     let (path, kinds) = (path(machine), kinds(placed, machine, &outcome));
-    StepResult { said, path, kinds, outcome, bottlenecks: Vec::new(), caveats: Vec::new() }
+    StepResult { said, path, kinds, outcome, bottlenecks: Vec::new(), caveats: Vec::new(), flow_level: None }
 }
 
 /// What went wrong while the longest of each kind ran, and how long that took.

@@ -11,8 +11,8 @@ use railnet_topology::Cluster;
 use smallvec::SmallVec;
 
 use super::super::caveat::Caveat;
-use super::super::interconnect::{HopEnd, HostPath, Interconnect, Load, Loads};
-use super::super::predict::{Bounded, add};
+use super::super::interconnect::{HopEnd, HostPath, Interconnect, Load, Loads, Way, Ways};
+use super::super::predict::{Bounded, way};
 use super::super::traffic::{self, Hop};
 use super::super::{Asked, NoPrice};
 use super::{ClusterCosts, Shape, Style};
@@ -35,10 +35,10 @@ pub struct Bottleneck {
 }
 
 /// A group in a collective.
-struct Caller {
+pub(super) struct Caller {
     /// The node and GPU of each rank, in the order of its wiring.
-    places: Vec<(u32, u32)>,
-    hops: Arc<Vec<Hop>>,
+    pub(super) places: Vec<(u32, u32)>,
+    pub(super) hops: Arc<Vec<Hop>>,
 }
 
 impl ClusterCosts<'_> {
@@ -76,7 +76,9 @@ impl ClusterCosts<'_> {
         let load = self.loaded(&net, piece, |loads| {
             for Caller { places, hops } in &callers {
                 for hop in hops.iter() {
-                    add(loads, hop, &|rank: u32| places[rank as usize]);
+                    if let Some(way) = way(hop, &|rank: u32| places[rank as usize]) {
+                        loads.add(&way, hop.share);
+                    }
                 }
             }
         });
@@ -107,7 +109,12 @@ impl ClusterCosts<'_> {
     }
 
     /// A group with the connections of a collective across servers.
-    fn caller(&mut self, group: &Group, style: Style, decision: &Decision) -> Result<Caller, NoPrice> {
+    pub(super) fn caller(
+        &mut self,
+        group: &Group,
+        style: Style,
+        decision: &Decision,
+    ) -> Result<Caller, NoPrice> {
         let shape = self.shape(group)?;
         let mut places = group.ranks().map(|rank| self.place(rank)).collect::<Result<Vec<_>, _>>()?;
         // As wirings have them: node by node, GPUs ascending.
@@ -139,6 +146,7 @@ impl ClusterCosts<'_> {
         for (from, to) in firsts.iter().zip(firsts.iter().cycle().skip(1)) {
             let both = nics(*from).min(nics(*to)).max(1);
             hops.extend((0..both).map(|nic| Hop {
+                channel: nic,
                 from: Some(*from),
                 to: Some(*to),
                 nics: [nic; 2],
@@ -154,7 +162,8 @@ impl ClusterCosts<'_> {
         let mut paths = std::mem::take(&mut self.host_paths);
         let kinds: Vec<u32> = (0..self.cluster.nodes).map(|node| self.kind_of(node)).collect();
         let kind_of = |node: u32| kinds[node as usize];
-        let mut loads = Loads::new(net, self.cluster, &mut paths, &kind_of, piece);
+        let ways = Ways { net, cluster: self.cluster, paths: &mut paths, kind_of: &kind_of };
+        let mut loads = Loads::new(ways, piece);
         add(&mut loads);
         let load = loads.load();
         self.host_paths = paths;
@@ -188,14 +197,14 @@ impl ClusterCosts<'_> {
         }
         let load = self.loaded(&net, PIECE, |loads| {
             for (out, into) in &sends {
-                loads.send(*out, *into, 1.0);
+                loads.add(&Way::Send(*out, *into), 1.0);
             }
         });
         self.message_loads.insert(apart, load.clone());
         Ok(Some(load))
     }
 
-    fn transports(&mut self) -> Arc<Transports> {
+    pub(super) fn transports(&mut self) -> Arc<Transports> {
         if self.transports.is_none() {
             self.transports = Some(Arc::new(Transports::of(self.cluster, &self.options)));
         }
@@ -227,7 +236,7 @@ impl ClusterCosts<'_> {
         }
         let mut load = self.loaded(&net, PIECE, |loads| {
             for (end, far) in &exchanges {
-                loads.exchange(*end, *far, sends, share);
+                loads.add(&Way::Exchange { end: *end, far: *far, sends }, share);
             }
         });
         if let Some(rate) = rate {
@@ -275,10 +284,10 @@ impl ClusterCosts<'_> {
 }
 
 /// What a message moves at a time: a slot of NCCL's Simple protocol.
-const PIECE: f64 = 524_288.0;
+pub(super) const PIECE: f64 = 524_288.0;
 
 /// The ends of a message between two ranks on different servers, given with their nodes and GPUs.
-fn ends(
+pub(super) fn ends(
     cluster: &Cluster,
     transports: &Transports,
     (from, node, gpu): (u32, u32, u32),
