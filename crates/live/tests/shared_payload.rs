@@ -138,7 +138,7 @@ fn a_packet_that_names_a_slot_without_its_token_is_thrown_away() {
     let mut pair = pair([true, true]);
     agree(&mut pair);
     let [a, b] = &mut pair.0;
-    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let unauthenticated = UdpSocket::bind("127.0.0.1:0").unwrap();
     let before = b.driver.counters();
     for token in [0_u64, 1, u64::MAX] {
         let mut datagram = vec![0xff, b'R', b'N', b'S'];
@@ -152,10 +152,10 @@ fn a_packet_that_names_a_slot_without_its_token_is_thrown_away() {
         datagram.extend(b.queue_pair.value().to_be_bytes());
         datagram.extend([0; 8]);
         datagram.resize(64, 0);
-        stranger.send_to(&datagram, b.driver.local()).unwrap();
+        unauthenticated.send_to(&datagram, b.driver.local()).unwrap();
         // And one that says that it is longer than it is.
         datagram[26..28].copy_from_slice(&60_000_u16.to_be_bytes());
-        stranger.send_to(&datagram, b.driver.local()).unwrap();
+        unauthenticated.send_to(&datagram, b.driver.local()).unwrap();
     }
     pair.drive("what came", |[_, b]| b.driver.counters().received >= before.received + 6);
     let after = pair.0[1].driver.counters();
