@@ -112,7 +112,7 @@ fn collect(
         let kind = found[place].get_or_insert_with(|| FlowKind { first, count: 0, usage: Vec::new() });
         kind.count += 1;
         if kind.first == first {
-            kind.usage = path.clone();
+            kind.usage.clone_from(path);
         }
     }
     let mut kinds: Vec<FlowKind> = found.into_iter().flatten().collect();

@@ -54,10 +54,13 @@ struct Channel {
     cap: Option<Rate>,
 }
 
+/// A job, and the slot of the call in its step.
+type CallName = (u32, u32);
+
 /// A call under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct UnderWay {
-    name: (u32, u32),
+    name: CallName,
     besides: Span,
     left: u32,
 }
@@ -78,7 +81,7 @@ pub(in crate::run) struct CallNetwork {
     under_way: Vec<UnderWay>,
     free: Vec<u32>,
     /// When calls are over whose bytes have all crossed, in what order they came to that, and which.
-    ends: BinaryHeap<Reverse<(Time, u64, (u32, u32))>>,
+    ends: BinaryHeap<Reverse<(Time, u64, CallName)>>,
     count: u64,
     moved: Vec<FlowId>,
 }
@@ -238,7 +241,7 @@ impl CallPlans {
 
 impl CallNetwork {
     /// A call of this number begins, whose bytes cross the network; it is known by this name until it is over.
-    pub(in crate::run) fn begin(&mut self, now: Time, name: (u32, u32), call: u32) {
+    pub(in crate::run) fn begin(&mut self, now: Time, name: CallName, call: u32) {
         self.advance_to(now);
         let path = &self.calls[call as usize];
         let call = self.free.pop().unwrap_or_else(|| {
@@ -265,11 +268,11 @@ impl CallNetwork {
     }
 
     /// A call begins that stays inside servers.
-    pub(in crate::run) fn begin_inside(&mut self, now: Time, name: (u32, u32), time: Span) {
+    pub(in crate::run) fn begin_inside(&mut self, now: Time, name: CallName, time: Span) {
         self.end_at(now + time, name);
     }
 
-    fn end_at(&mut self, at: Time, name: (u32, u32)) {
+    fn end_at(&mut self, at: Time, name: CallName) {
         self.ends.push(Reverse((at, self.count, name)));
         self.count += 1;
     }
@@ -281,7 +284,7 @@ impl CallNetwork {
     }
 
     /// Advances to a moment no later than the next event; calls that are over are added to `ended`.
-    pub(in crate::run) fn advance(&mut self, now: Time, ended: &mut Vec<(u32, u32)>) {
+    pub(in crate::run) fn advance(&mut self, now: Time, ended: &mut Vec<CallName>) {
         self.advance_to(now);
         while let Some(Reverse((at, _, name))) = self.ends.peek().copied()
             && at <= now

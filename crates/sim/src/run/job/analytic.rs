@@ -28,7 +28,7 @@ pub(super) fn run(scenario: &Scenario, keeps_timeline: bool) -> Result<JobsOutco
     let mut jobs = Vec::new();
     let placed = scenario.jobs()?;
     if scenario.fidelity == Fidelity::Flow && placed.len() > 1 {
-        jobs = together(scenario, placed, &slowed, &mut digest, keeps_timeline)?;
+        jobs = together(scenario, &placed, &slowed, &mut digest, keeps_timeline)?;
     } else {
         for placed in placed {
             let timeline = keeps_timeline.then(Vec::new);
@@ -43,12 +43,12 @@ pub(super) fn run(scenario: &Scenario, keeps_timeline: bool) -> Result<JobsOutco
 /// Jobs that share the fabric at flow fidelity: each runs all its steps beside those of the others.
 fn together(
     scenario: &Scenario,
-    placed: Vec<PlacedJob>,
+    placed: &[PlacedJob],
     slowed: &[Slowed],
     digest: &mut Fold,
     keeps_timeline: bool,
 ) -> Result<Vec<JobResult>, RunError> {
-    let found = steps_together(scenario, &placed, slowed, Some((digest, keeps_timeline)))?;
+    let found = steps_together(scenario, placed, slowed, Some((digest, keeps_timeline)))?;
     let mut results = Vec::new();
     for (placed, (steps, first, timeline)) in placed.iter().zip(found) {
         let connections = connections(scenario, placed)?;
@@ -60,9 +60,9 @@ fn together(
         return Ok(results);
     }
     // What a fault costs each job that it is in: all jobs run without any, and with this one alone.
-    let without = steps_together(scenario, &placed, &[], None)?;
+    let without = steps_together(scenario, placed, &[], None)?;
     for one in slowed {
-        let with = steps_together(scenario, &placed, &[*one], None)?;
+        let with = steps_together(scenario, placed, &[*one], None)?;
         let both = with.iter().zip(&without);
         for (result, ((steps_with, ..), (steps_without, ..))) in results.iter_mut().zip(both) {
             if !one.is_in(&result.placed) {

@@ -197,12 +197,12 @@ pub(super) fn run<'g>(
         for (number, job) in (0..).zip(&mut *jobs) {
             while let Some(mut state) = running[number as usize].take() {
                 let mut carrier = OnNetwork { network: &mut network, calls: &mut job.calls, job: number };
-                state.step.enter(now, &mut carrier).map_err(refused)?;
+                state.step.enter(now, &mut carrier).map_err(|error| refused(&error))?;
                 if !state.step.is_over() {
                     running[number as usize] = Some(state);
                     break;
                 }
-                let machine = state.step.finish().map_err(refused)?;
+                let machine = state.step.finish().map_err(|error| refused(&error))?;
                 state.steps.push(now.since(state.began));
                 let first = state.first.unwrap_or(machine);
                 match job.graphs.get(state.steps.len()) {
@@ -230,7 +230,7 @@ pub(super) fn run<'g>(
     }
     // Where nothing happens any more and a step is not over, its graph stands still.
     for job in running.into_iter().flatten() {
-        job.step.finish().map_err(refused)?;
+        job.step.finish().map_err(|error| refused(&error))?;
     }
     Ok((done.into_iter().flatten().collect(), network))
 }
@@ -246,7 +246,7 @@ fn lay_out(jobs: &mut [JobSteps<'_, '_, '_>], plans: &mut CallPlans) -> Result<(
             seen.push(graph);
             let mut step = StepRun::new(graph, calls.workers.clone(), Time::ZERO);
             let mut carrier = LayOut { plans: &mut *plans, calls: &mut *calls, job: number, failure: None };
-            step.prepare(&mut carrier).map_err(refused)?;
+            step.prepare(&mut carrier).map_err(|error| refused(&error))?;
             if let Some(failure) = carrier.failure {
                 return Err(failure);
             }
@@ -255,7 +255,7 @@ fn lay_out(jobs: &mut [JobSteps<'_, '_, '_>], plans: &mut CallPlans) -> Result<(
     Ok(())
 }
 
-fn refused(error: NoPrice) -> RunError {
+fn refused(error: &NoPrice) -> RunError {
     RunError::Scenario(ScenarioError::new(error.to_string()))
 }
 
