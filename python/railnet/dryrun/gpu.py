@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import types
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -366,7 +365,6 @@ def pretend(record: Recorder) -> None:
         torch._C._cuda_getDeviceCount = cuda_functions["device_count"]
     torch.version.cuda = torch.version.cuda or "12.8"
     _tensors()
-    _set_device(int(os.environ.get("LOCAL_RANK", "0")) if os.environ.get("CUDA_VISIBLE_DEVICES") else 0)
 
 
 def _exchange(device: int) -> int:

@@ -231,7 +231,10 @@ def _functions(record: Recorder) -> None:
     torch.compile = not_compiled  # type: ignore[assignment]
     torch.nn.Module.compile = lambda self, *_, **__: not_compiled(self) and None  # type: ignore[method-assign]
     # Optimisers and clipping choose kernels for many tensors at once by the types of these.
-    for module in (torch.utils._foreach_utils, torch.optim.optimizer):
+    import importlib
+
+    for name in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
+        module = importlib.import_module(name)
         known = getattr(module, "_foreach_supported_types", None)
         if known is not None and FakeTensor not in known:
             known.append(FakeTensor)
