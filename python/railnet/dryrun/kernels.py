@@ -182,6 +182,9 @@ def of(func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> list[Kernel]:
     if made is not None:
         first = out[0] if isinstance(out, (tuple, list)) else out
         return list(made(args, first))
+    if func.namespace == "fsdp" and func._opname == "all_gather_copy_in":
+        # It fills this rank's part of the output.
+        return [("m", 2 * _bytes(out[0]))]
     outs = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
     ins = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
     if func in _FILLS:

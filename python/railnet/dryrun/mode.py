@@ -75,6 +75,8 @@ class Mode(TorchDispatchMode):
         generator = kwargs.pop("generator", None)
         if generator is not None and "generator" in kwargs:
             kwargs["generator"] = None
+        # All at once: PyTorch would compute with small numbers of the host, on a GPU that is not there.
+        args, kwargs = tree_map_only(torch.Tensor, self.fake, (args, kwargs))
         try:
             with self.fakes:
                 out = func(*args, **kwargs)
@@ -98,6 +100,15 @@ class Mode(TorchDispatchMode):
             for kernel in kernels.of(func, args, kwargs, out):
                 self.record.kernel(kernel, kernels.seconds(kernel, self.record.gpu))
         return out
+
+    def fake(self, one: torch.Tensor) -> torch.Tensor:
+        if isinstance(one, FakeTensor):
+            return one
+        known = self.fakes.from_tensor(one)
+        if one.numel() <= _SMALL:
+            # It is new: what the host changes later is not in it.
+            known._railnet_value = one.detach().clone()  # type: ignore[attr-defined]
+        return known
 
     def moves(self, func: Any, args: Any, out: Any) -> bool:
         """Whether it copies between host and GPU."""
