@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 _record: Recorder
 #: Work of the current backward pass for whose end PyTorch's C++ waits: DDP's gradients.
 _futures: list[int] = []
+#: Work of functional collectives that was not waited for, by the storage of its result.
+_pending: dict[int, int] = {}
 
 _DTYPES = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int8: "i8", torch.int16: "i16",
@@ -357,10 +361,9 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any] | None:
     name = func._schema.name.split("::")[1]
     if name in ("wait_tensor", "wait_tensors"):
         for one in tree_leaves(args):
-            number = getattr(one, "_railnet_work", None)
+            number = _pending.pop(one.untyped_storage()._cdata, None)
             if number is not None:
                 _record.wait(number)
-                one._railnet_work = None
         return (args[0],)
     what = _FUNCTIONAL.get(name)
     if what is None:
@@ -379,7 +382,7 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any] | None:
             out._railnet_value = known.reshape(group._size, -1)[group._rank].repeat(group._size).reshape(known.shape)
     for one in tree_leaves(out):
         if isinstance(one, torch.Tensor):
-            one._railnet_work = number  # type: ignore[attr-defined]
+            _pending[one.untyped_storage()._cdata] = number
     return (out,)
 
 
@@ -401,7 +404,40 @@ def _install_objects() -> None:
         if scattered:
             output[0] = scattered[0]
 
-    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list):
+    # Messages are few and small, such as the shapes that stages of a pipeline tell each other: they go to the other process.
+    counts: dict[tuple[int, int], int] = {}
+
+    def place(source: int, target: int) -> str:
+        number = counts[source, target] = counts.get((source, target), 0) + 1
+        return os.path.join(os.path.dirname(_record.path), f"message-{source}-{target}-{number}")
+
+    def peer(given: Any, group: Any, group_given: Any) -> int:
+        if given is None and group_given is not None:
+            return dist.get_global_rank(group or dist.group.WORLD, group_given)
+        return int(given)
+
+    def send_object_list(object_list: list[Any], dst: Any = None, group: Any = None, device: Any = None, group_dst: Any = None,
+                         use_batch: bool = False) -> None:  # fmt: skip
+        path = place(_record.rank, peer(dst, group, group_dst))
+        with open(path + ".part", "wb") as file:
+            pickle.dump(object_list, file)
+        os.replace(path + ".part", path)
+
+    def recv_object_list(object_list: list[Any], src: Any = None, group: Any = None, device: Any = None, group_src: Any = None,
+                         use_batch: bool = False) -> int:  # fmt: skip
+        source = peer(src, group, group_src)
+        path = place(source, _record.rank)
+        if not os.path.exists(path):
+            # The command starts that rank, where it does not run.
+            open(os.path.join(os.path.dirname(_record.path), f"wants-{source}"), "w").close()
+        while not os.path.exists(path):
+            # The command ends this process when its time is over, or the other fails.
+            time.sleep(0.01)
+        with open(path, "rb") as file:
+            object_list[:] = pickle.load(file)
+        return source
+
+    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list, send_object_list, recv_object_list):
         for module in (dist, dist.distributed_c10d):
             setattr(module, function.__name__, function)
 

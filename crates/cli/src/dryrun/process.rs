@@ -1,5 +1,6 @@
 //! The processes of a dry run: one for each rank that differs from the others.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
+use super::roles::ROLES_MAX;
 use crate::interrupt::Interrupt;
 
 /// Time between two looks at processes.
@@ -57,22 +59,57 @@ impl Processes<'_> {
         self.folder.join(format!("role-{rank}.json"))
     }
 
+    /// Removes what ranks of an earlier run left for each other.
+    pub(super) fn clear(&self) -> anyhow::Result<()> {
+        for path in self.left()? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with("wants-") || name.starts_with("message-") {
+                std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn left(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let entries = self.folder.read_dir().with_context(|| self.folder.display().to_string())?;
+        Ok(entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())
+    }
+
+    /// Ranks from which others want something.
+    fn wanted(&self) -> anyhow::Result<BTreeSet<u32>> {
+        let names = self.left()?;
+        let names = names.iter().filter_map(|path| path.file_name()?.to_str()?.strip_prefix("wants-"));
+        Ok(names.filter_map(|rank| rank.parse().ok()).filter(|rank| *rank < self.ranks).collect())
+    }
+
     fn log(&self, rank: u32) -> PathBuf {
         self.folder.join(format!("role-{rank}.log"))
     }
 
-    /// Runs these ranks to their ends; the first failure ends all.
-    pub(super) fn run(&self, ranks: &[u32]) -> anyhow::Result<()> {
-        let mut waiting = ranks.iter().copied();
+    /// Runs these ranks to their ends, and those from which they want objects; the first failure ends all. Says which ran.
+    pub(super) fn run(&self, ranks: &[u32]) -> anyhow::Result<BTreeSet<u32>> {
+        let mut waiting: VecDeque<u32> = ranks.iter().copied().collect();
+        let mut started = BTreeSet::new();
         let mut running: Vec<Running> = Vec::new();
         loop {
             while running.len() < self.jobs.max(1)
-                && let Some(rank) = waiting.next()
+                && let Some(rank) = waiting.pop_front()
             {
-                running.push(self.start(rank)?);
+                if started.insert(rank) {
+                    running.push(self.start(rank)?);
+                }
             }
             if running.is_empty() {
-                return Ok(());
+                return Ok(started);
+            }
+            // Processes that wait for others need them at once, however many run.
+            for rank in self.wanted()? {
+                if started.insert(rank) {
+                    running.push(self.start(rank)?);
+                }
+            }
+            if started.len() > ROLES_MAX.max(ranks.len()) {
+                bail!("more than {ROLES_MAX} ranks want objects of each other: name those that differ with --roles");
             }
             let mut place = 0;
             while place < running.len() {

@@ -13,7 +13,7 @@ use super::process::Processes;
 use crate::Usage;
 
 /// Roles that are run without being asked for.
-const ROLES_MAX: usize = 128;
+pub(super) const ROLES_MAX: usize = 128;
 
 /// Which ranks run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,9 +62,10 @@ pub(super) fn record(roles: &Roles, ranks: u32, processes: &Processes<'_>) -> an
     if let Some(beyond) = wanted.iter().find(|rank| **rank >= ranks) {
         return Err(Usage(format!("--roles: there is no rank {beyond} among {ranks}")).into());
     }
+    processes.clear()?;
     while !wanted.is_empty() {
         let list: Vec<u32> = wanted.iter().copied().collect();
-        processes.run(&list)?;
+        let list = processes.run(&list)?;
         let mut next = BTreeSet::new();
         for rank in list {
             let record = read(processes, rank)?;

@@ -240,8 +240,12 @@ fn gap(
         let record = &records[number as usize];
         let ticket = Ticket { worker, operation: number };
         let Work::Communicate(said) = &machine.operation(ticket).work else {
-            found.waiting += to - from;
-            return;
+            // A stream beside the one that computes has the GPU.
+            let begun = record.begun.clamp(from, to);
+            found.contention += to - begun;
+            to = begun;
+            cause = super::path::cause(machine, ticket).map(|before| before.operation);
+            continue;
         };
         let entered = record.entered.clamp(from, to);
         let begun = record.begun.clamp(entered, to);
