@@ -388,6 +388,14 @@ def _tensors() -> None:
 
     torch.Tensor.device = property(device)  # type: ignore[method-assign, assignment]
     torch.Tensor.is_cuda = property(is_cuda)  # type: ignore[method-assign, assignment]
+    make = torch.Tensor._make_wrapper_subclass
+
+    def make_wrapper(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is not None and torch.device(device).type == "cuda":
+            device = torch.device(NAME, 0)
+        return make(cls, *args, device=device, **kwargs)
+
+    torch.Tensor._make_wrapper_subclass = staticmethod(make_wrapper)  # type: ignore[method-assign, assignment]
     torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign, assignment]
     torch.Tensor.is_pinned = lambda self, *_: False  # type: ignore[method-assign, assignment]
     torch.Tensor.record_stream = _nothing  # type: ignore[method-assign, assignment]

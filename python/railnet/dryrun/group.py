@@ -14,6 +14,8 @@ from torch._C import _distributed_c10d as c10d
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
+from . import kernels
+
 if TYPE_CHECKING:
     from .recorder import Recorder
 
@@ -384,6 +386,17 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any] | None:
         if isinstance(one, torch.Tensor):
             _pending[one.untyped_storage()._cdata] = number
     return (out,)
+
+
+def settle(func: Any, args: Any) -> None:
+    """The first use of what a functional collective gives waits for it; a view of it is none."""
+    if not _pending or kernels.is_view(func):
+        return
+    for one in tree_leaves(args):
+        if isinstance(one, FakeTensor):
+            number = _pending.pop(one.untyped_storage()._cdata, None)
+            if number is not None:
+                _record.wait(number)
 
 
 def _install_objects() -> None:

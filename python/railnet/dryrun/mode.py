@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from . import gpu, kernels
+from . import gpu, group, kernels
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -67,14 +68,13 @@ class Mode(TorchDispatchMode):
         if func in (aten.equal.default, aten.is_nonzero.default):
             return self.decide(func, args)
         if func.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"):
-            from . import group
-
             known = group.functional(func, args, kwargs)
             if known is not None:
                 return known[0]
         generator = kwargs.pop("generator", None)
         if generator is not None and "generator" in kwargs:
             kwargs["generator"] = None
+        group.settle(func, args)
         # All at once: PyTorch would compute with small numbers of the host, on a GPU that is not there.
         args, kwargs = tree_map_only(torch.Tensor, self.fake, (args, kwargs))
         try:
@@ -104,7 +104,9 @@ class Mode(TorchDispatchMode):
     def fake(self, one: torch.Tensor) -> torch.Tensor:
         if isinstance(one, FakeTensor):
             return one
-        known = self.fakes.from_tensor(one)
+        # Not `from_tensor`, which keeps a weak reference: parameters that have one cannot change places.
+        with self.fakes:
+            known = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device=one.device)
         if one.numel() <= _SMALL:
             # It is new: what the host changes later is not in it.
             known._railnet_value = one.detach().clone()  # type: ignore[attr-defined]
@@ -203,6 +205,17 @@ def install(record: Recorder) -> None:
     _current[0].__enter__()
 
 
+def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
+    """What PyTorch has under this name, also where something refers to a tensor weakly: its own modes do."""
+    names = [name for kind in (type(one), type(other)) for name in copyreg._slotnames(kind)]  # type: ignore[attr-defined]
+    for name in ("__class__", "__dict__", *dict.fromkeys(names)):
+        values = [getattr(each, name, None) for each in (one, other)]
+        if hasattr(one, name) or hasattr(other, name):
+            setattr(one, name, values[1])
+            setattr(other, name, values[0])
+    torch._C._swap_tensor_impl(one, other)
+
+
 def _functions(record: Recorder) -> None:
     """Functions that choose a kernel by the GPU that is there."""
     functional = torch.nn.functional
@@ -241,6 +254,9 @@ def _functions(record: Recorder) -> None:
 
     torch.compile = not_compiled  # type: ignore[assignment]
     torch.nn.Module.compile = lambda self, *_, **__: not_compiled(self) and None  # type: ignore[method-assign]
+    # Modules keep their parameters where they are moved to the GPU: those that are tied stay so.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.utils.swap_tensors = _swap
     # Optimisers and clipping choose kernels for many tensors at once by the types of these.
     import importlib
 
