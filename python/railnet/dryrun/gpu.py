@@ -166,6 +166,16 @@ class _Using:
             self.stream.__exit__(*error)
 
 
+class _Graph:
+    """CUDA graphs, which a dry run does not have."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError(
+            f"railnet: {_record.script_line()}: a dry run has no CUDA graphs: turn them off in the script, and use --launch 0ns, which prices "
+            "kernels as a graph starts them"
+        )
+
+
 class _Device:
     """`with torch.cuda.device(...)`."""
 
@@ -285,6 +295,8 @@ def pretend(record: Recorder) -> None:
         "Stream": Stream,
         "Event": Event,
         "ExternalStream": Stream,
+        "CUDAGraph": _Graph,
+        "graph": _Graph,
         "StreamContext": _Using,
         "stream": _Using,
         "set_stream": lambda stream: setattr(record, "stream", stream.number),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 _OWN = (torch.Tensor, FakeTensor, torch.nn.Parameter, torch.nn.Buffer)
 
+_ALL = {getattr(aten.all, name) for name in aten.all.overloads()}
+
 #: Numbers of a tensor whose values are followed.
 _SMALL = 1 << 16
 
@@ -133,10 +135,15 @@ class Mode(TorchDispatchMode):
         if known is not None:
             return known.reshape(()).item()
         line = record.script_line()
+        if tensor.dtype is torch.bool and record.item is not None:
+            decided = bool(getattr(tensor, "_railnet_all", False))
+            if line not in self.reads:
+                self.reads.add(line)
+                record.note(f"{line} asks the GPU whether something holds: it is told {decided}, and the CPU waits there")
+            return decided
         if record.item is None or not tensor.dtype.is_floating_point:
-            what = "a number" if tensor.dtype is not torch.bool else "a decision"
             raise NoData(
-                f"{line}: {what} of type {tensor.dtype} is read from the GPU (.item(), .tolist(), if tensor:), and a dry run has no "
+                f"{line}: a number of type {tensor.dtype} is read from the GPU (.item(), .tolist(), if tensor:), and a dry run has no "
                 "data there. What to do: leave it out of the dry run (if not os.environ.get('RAILNET_DRYRUN')), or compute it on "
                 "the host" + ("; --item 1.0 gives every floating-point number this value" if record.item is None else "")
             )
@@ -169,6 +176,9 @@ class Mode(TorchDispatchMode):
             return
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
             return
+        if func in _ALL:
+            # What all have to be, such as finite, they are.
+            outs[0]._railnet_all = True  # type: ignore[attr-defined]
         random = torch.Tag.nondeterministic_seeded in func.tags
         values = [getattr(one, "_railnet_value", None) if isinstance(one, FakeTensor) else one for one in ins]
         if random or any(one is None or one.numel() > _SMALL for one in values):

@@ -208,7 +208,7 @@ impl Processes<'_> {
         let lines: Vec<&str> = lines.into_iter().filter(|line| !line.trim().is_empty()).collect();
         let name = log.display();
         // What a dry run cannot do says so itself.
-        let known = ["railnet_dryrun.mode.NoData: ", "railnet: "];
+        let known = ["railnet_dryrun.mode.NoData: ", "RuntimeError: railnet: ", "railnet: "];
         let own = lines.iter().rev().find_map(|line| {
             known.iter().find_map(|start| line.trim_start().strip_prefix(start)).map(str::to_owned)
         });

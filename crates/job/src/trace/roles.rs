@@ -166,10 +166,10 @@ fn levels(ranks: &[u32], all: u32) -> Option<SmallVec<[(u32, u32); 4]>> {
 
 /// The kinds of groups that the steps of all roles use.
 fn families(recording: &Recording) -> Result<Vec<Family>, RecordingError> {
-    let mut found: Vec<(SmallVec<[(u32, u32); 4]>, String, String)> = Vec::new();
+    let mut found: Vec<Found> = Vec::new();
     for role in &recording.roles {
         for (place, operation) in role.operations.iter().enumerate() {
-            let RecordedOperation::Collective { group, origin, .. } = operation else { continue };
+            let RecordedOperation::Collective { group, origin, collective, .. } = operation else { continue };
             let of = named(role, place, *group)?;
             let line = line(role, origin);
             let levels = levels(&of.ranks, recording.ranks).ok_or_else(|| {
@@ -179,18 +179,22 @@ fn families(recording: &Recording) -> Result<Vec<Family>, RecordingError> {
             if levels.is_empty() {
                 continue;
             }
-            match found.iter_mut().find(|(known, ..)| *known == levels) {
-                Some((_, name, _)) if name.is_empty() => name.clone_from(&of.name),
-                Some(_) => {}
-                None => found.push((levels, of.name.clone(), line)),
+            let place = found.iter().position(|one| one.levels == levels).unwrap_or(found.len());
+            if place == found.len() {
+                found.push(Found { levels, name: String::new(), exchanges: false, line });
+            }
+            let one = &mut found[place];
+            one.exchanges |= *collective == Collective::AllToAll;
+            if one.name.is_empty() {
+                one.name.clone_from(&of.name);
             }
         }
     }
-    found.sort_by_key(|(levels, ..)| (levels[0].1, levels.iter().map(|(count, _)| *count).product::<u32>()));
+    found.sort_by_key(|one| (one.levels[0].1, one.size()));
     let mut left: Vec<(Scope, Stream)> = FAMILIES.to_vec();
     let mut families: Vec<Option<Family>> = vec![None; found.len()];
     // Those that have a name of a known dimension come first.
-    for (place, (levels, name, _)) in found.iter().enumerate() {
+    for (place, Found { levels, name, .. }) in found.iter().enumerate() {
         let known = NAMES.iter().find(|(known, _)| name.split('_').any(|part| part == *known) || name == known);
         let scope = known.and_then(|(_, scope)| left.iter().position(|(left, _)| left == scope));
         if let Some(at) = scope {
@@ -199,19 +203,23 @@ fn families(recording: &Recording) -> Result<Vec<Family>, RecordingError> {
         }
     }
     let count = found.len();
-    for (place, (levels, _, line)) in found.into_iter().enumerate() {
+    for (place, one) in found.into_iter().enumerate() {
         if families[place].is_some() {
             continue;
         }
-        let size: u32 = levels.iter().map(|(count, _)| *count).product();
-        let is_all = size == recording.ranks;
+        let is_all = one.size() == recording.ranks;
+        let Found { levels, exchanges, line, .. } = one;
         let world = families.iter().flatten().any(|family| family.scope == Scope::World);
         if is_all && !world && !left.iter().any(|(scope, _)| *scope == Scope::Data) {
             families[place] = Some(Family { scope: Scope::World, stream: Stream::World, levels });
             continue;
         }
-        // Neighbours share matrices as a rule, others the batch.
-        let wanted = if levels[0].1 == 1 && !is_all { Scope::Tensor } else { Scope::Data };
+        // Those who exchange tokens share experts; neighbours share matrices as a rule, others the batch.
+        let wanted = match levels[0].1 {
+            _ if exchanges => Scope::Expert,
+            1 if !is_all => Scope::Tensor,
+            _ => Scope::Data,
+        };
         let at = left.iter().position(|(scope, _)| *scope == wanted).unwrap_or(0);
         if left.is_empty() {
             return Err(RecordingError::TooMany { line, families: count, most: FAMILIES.len() });
@@ -220,6 +228,23 @@ fn families(recording: &Recording) -> Result<Vec<Family>, RecordingError> {
         families[place] = Some(Family { scope, stream, levels });
     }
     Ok(families.into_iter().flatten().collect())
+}
+
+/// A kind of groups that is used.
+struct Found {
+    levels: SmallVec<[(u32, u32); 4]>,
+    name: String,
+    /// Whether its ranks exchange blocks, each with each.
+    exchanges: bool,
+    /// A line that uses it.
+    line: String,
+}
+
+impl Found {
+    /// Ranks of a group.
+    fn size(&self) -> u32 {
+        self.levels.iter().map(|(count, _)| *count).product()
+    }
 }
 
 fn named(role: &Role, operation: usize, group: u32) -> Result<&RecordedGroup, RecordingError> {
