@@ -218,6 +218,9 @@ class Group(dist.ProcessGroup):
         return work
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work:
+        for one in _list(tensors):
+            if isinstance(one, FakeTensor):
+                one._railnet_value = _reduced(one, _option(opts, "reduceOp", "sum"), self._size)  # type: ignore[attr-defined]
         return self._call("AllReduce", tensors, _bytes(tensors), tensors, opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
@@ -356,6 +359,15 @@ def _group_of(args: Any, kwargs: Any) -> Group:
     raise RuntimeError(f"{_record.script_line()}: a functional collective names no process group")
 
 
+def _reduced(tensor: torch.Tensor, op: Any, size: int) -> Any:
+    """What ranks that are alike make of a known value."""
+    known = getattr(tensor, "_railnet_value", None)
+    if known is None:
+        return None
+    name = str(getattr(op, "op", op)).lower()
+    return known * size if "sum" in name else known
+
+
 def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any] | None:
     """Runs one, in a tuple; None where it is none."""
     from . import mode
@@ -367,6 +379,11 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any] | None:
             if number is not None:
                 _record.wait(number)
         return (args[0],)
+    if name == "_wrap_tensor_autograd":
+        with mode.current().fakes:
+            wrapped = func(*args, **kwargs)
+        wrapped._railnet_value = getattr(args[0], "_railnet_value", None)
+        return (wrapped,)
     what = _FUNCTIONAL.get(name)
     if what is None:
         return None
@@ -378,6 +395,8 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any] | None:
             _record.memory.add(one.untyped_storage())
     largest = max(_bytes(args[0]), _bytes(out))
     number = _record.collective(what, group._ranks, largest, _dtype(tree_leaves(args[0])[0]))
+    if what == "AllReduce" and isinstance(out, torch.Tensor):
+        out._railnet_value = _reduced(args[0], args[1], group._size)  # type: ignore[attr-defined]
     if what == "AllToAll":
         known = getattr(args[0], "_railnet_value", None)
         if known is not None and out.shape == args[0].shape:

@@ -183,8 +183,7 @@ class Mode(TorchDispatchMode):
         values = [getattr(one, "_railnet_value", None) if isinstance(one, FakeTensor) else one for one in ins]
         if random or any(one is None or one.numel() > _SMALL for one in values):
             for one in outs:
-                if hasattr(one, "_railnet_value"):
-                    del one._railnet_value
+                one._railnet_value = None  # type: ignore[attr-defined]
             return
         if not ins and func in kernels._NOTHING:
             return
@@ -226,6 +225,39 @@ def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
     torch._C._swap_tensor_impl(one, other)
 
 
+def _heads(query: Any, key: Any, value: Any) -> tuple[Any, Any]:
+    """Keys and values for every head: the kernel reads those that heads share as they are."""
+    times = query.shape[1] // key.shape[1]
+    if times == 1:
+        return key, value
+    return tuple(one.unsqueeze(2).expand(-1, -1, times, -1, -1).flatten(1, 2) for one in (key, value))  # type: ignore[return-value]
+
+
+def _flex(record: Recorder) -> None:
+    """FlexAttention, which PyTorch would compile."""
+    try:
+        import torch.nn.attention.flex_attention as module
+    except ImportError:
+        return
+    inner = module.flex_attention
+
+    def flex_attention(query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None, scale: float | None = None,
+                       enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None, **kwargs: Any) -> Any:  # fmt: skip
+        wanted = kwargs.get("return_aux")
+        if query.device.type != "cuda":
+            return inner(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, **kwargs)
+        if block_mask is not None or score_mod is not None:
+            record.note(f"{record.script_line()}: FlexAttention is priced as causal FlashAttention, whatever its mask and its scores")
+        key, value = _heads(query, key, value)
+        causal = block_mask is not None
+        out = aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal, scale=scale)
+        if wanted is not None:
+            return out[0], module.AuxOutput(lse=out[1] if wanted.lse else None)
+        return (out[0], out[1]) if return_lse else out[0]
+
+    module.flex_attention = flex_attention  # type: ignore[assignment]
+
+
 def _functions(record: Recorder) -> None:
     """Functions that choose a kernel by the GPU that is there."""
     functional = torch.nn.functional
@@ -249,12 +281,10 @@ def _functions(record: Recorder) -> None:
             causal = True
         if query.dtype == torch.float32:
             record.note(f"{record.script_line()} computes attention in float32: it is priced as at half precision")
-        if key.shape[1] != query.shape[1]:
-            # Heads that share keys and values: the kernel reads them as they are.
-            times = query.shape[1] // key.shape[1]
-            key, value = (one.unsqueeze(2).expand(-1, -1, times, -1, -1).flatten(1, 2) for one in (key, value))
+        key, value = _heads(query, key, value)
         return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, causal, scale=scale)[0]
 
+    _flex(record)
     functional.scaled_dot_product_attention = attention
     torch._C._nn.scaled_dot_product_attention = attention
 
