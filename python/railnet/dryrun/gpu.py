@@ -408,6 +408,15 @@ def _tensors() -> None:
         return make(cls, *args, device=device, **kwargs)
 
     torch.Tensor._make_wrapper_subclass = staticmethod(make_wrapper)  # type: ignore[method-assign, assignment]
+    resize = torch.UntypedStorage.resize_
+
+    def resized(self: Any, size: int) -> Any:
+        found = resize(self, size)
+        _record.memory.resized(self)
+        return found
+
+    # FSDP frees parameters that it has gathered this way.
+    torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign]
     torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign, assignment]
     torch.Tensor.is_pinned = lambda self, *_: False  # type: ignore[method-assign, assignment]
     torch.Tensor.record_stream = _nothing  # type: ignore[method-assign, assignment]

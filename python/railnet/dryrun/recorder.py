@@ -279,6 +279,10 @@ class Memory:
         self._change(size)
         weakref.finalize(storage, self._freed, key)
 
+    def resized(self, storage: Any) -> None:
+        if storage._cdata in self._alive:
+            self.add(storage)
+
     def _freed(self, key: int) -> None:
         size = self._alive.pop(key, 0)
         self.allocated -= size
@@ -314,7 +318,7 @@ class Memory:
             "parameters": self.parameters,
             "gradients": self.gradients,
             "optimiser": self.optimiser,
-            "peak": self.peak,
+            "peak": self.step_peak,
         }
 
 
