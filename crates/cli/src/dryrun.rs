@@ -229,7 +229,8 @@ fn scenario(arguments: &Arguments, cluster: &Cluster, ranks: u32) -> anyhow::Res
     let mut table = match &arguments.cluster {
         Target::File(path) if path.extension().is_some_and(|end| end == "toml") => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            let mut table: toml::Table = text.parse().map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+            let mut table: toml::Table =
+                text.parse().map_err(|error| Usage(format!("{}: {error}", path.display())))?;
             for key in ["model", "training", "parallel", "launch", "storage", "parameters", "job", "trace"] {
                 table.remove(key);
             }
@@ -265,7 +266,9 @@ fn scenario(arguments: &Arguments, cluster: &Cluster, ranks: u32) -> anyhow::Res
     for setting in &arguments.set {
         set(&mut table, setting)?;
     }
-    Ok(format!("# What railnet dryrun recorded, on a cluster: railnet sim runs it again, with keys changed as you like.\n{table}"))
+    Ok(format!(
+        "# What railnet dryrun recorded, on a cluster: railnet sim runs it again, with keys changed as you like.\n{table}"
+    ))
 }
 
 fn set(table: &mut toml::Table, setting: &str) -> anyhow::Result<()> {
@@ -345,7 +348,8 @@ fn told(
         _ => format!("; the first one starts {} operations, this one {}", grouped(other), grouped(last)),
     };
     let asked = u64::from(arguments.steps);
-    let fewer = if steps < asked { format!(" ({asked} were asked for: the script ended)") } else { String::new() };
+    let fewer =
+        if steps < asked { format!(" ({asked} were asked for: the script ended)") } else { String::new() };
     writeln!(out, "  Recorded   step {steps} of {steps}{fewer}{warm}")?;
     for (place, note) in roles::notes(records).iter().enumerate() {
         writeln!(out, "  {:<11}{note}", if place == 0 { "Assumed" } else { "" })?;

@@ -228,7 +228,9 @@ fn operation(at: &At<'_>) -> Result<RecordedOperation, RecordingFileError> {
     Ok(match at.place(0).string()? {
         "k" => RecordedOperation::Kernel { origin: origin()?, kernel: small(4)? },
         "c" => {
-            let Ok(collective) = at.place(5).string()?.parse() else { return at.place(5).wrong("collective") };
+            let Ok(collective) = at.place(5).string()?.parse() else {
+                return at.place(5).wrong("collective");
+            };
             let Ok(dtype) = at.place(8).string()?.parse::<DataType>() else {
                 return at.place(8).wrong("data type");
             };
@@ -277,7 +279,8 @@ mod tests {
 
     #[test]
     fn operations_are_read() {
-        let read = with(r#"["c", 0, 1, 2, 7, "AllReduce", 0, 1024, "bf16"], ["h", null]"#).expect("it is right");
+        let read =
+            with(r#"["c", 0, 1, 2, 7, "AllReduce", 0, 1024, "bf16"], ["h", null]"#).expect("it is right");
         let origin = Origin { line: 0, stream: 1, pass: Pass::Backward };
         let collective = railnet_coll::Collective::AllReduce;
         let first = RecordedOperation::Collective {

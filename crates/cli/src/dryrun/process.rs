@@ -109,7 +109,9 @@ impl Processes<'_> {
                 }
             }
             if started.len() > ROLES_MAX.max(ranks.len()) {
-                bail!("more than {ROLES_MAX} ranks want objects of each other: name those that differ with --roles");
+                bail!(
+                    "more than {ROLES_MAX} ranks want objects of each other: name those that differ with --roles"
+                );
             }
             let mut place = 0;
             while place < running.len() {
@@ -222,7 +224,10 @@ impl Processes<'_> {
             );
         }
         let from = lines.len().saturating_sub(LINES_SHOWN);
-        bail!("rank {rank} failed ({status}):\n    {}\n  = its whole output is in {name}", lines[from..].join("\n    "));
+        bail!(
+            "rank {rank} failed ({status}):\n    {}\n  = its whole output is in {name}",
+            lines[from..].join("\n    ")
+        );
     }
 }
 

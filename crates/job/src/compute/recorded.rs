@@ -97,7 +97,9 @@ impl Rates {
                 };
                 Product { m, n, k, count, bytes, out }.cost(gpu)
             }
-            Kernel::Attention { flops, is_backward } => fused_attention(&self.half, flops as f64, is_backward),
+            Kernel::Attention { flops, is_backward } => {
+                fused_attention(&self.half, flops as f64, is_backward)
+            }
             Kernel::Stream { bytes } => moved(&self.half, bytes as f64),
         })
     }
@@ -112,7 +114,8 @@ mod tests {
     #[test]
     fn a_product_takes_eight_times_as_long_without_tensor_cores() {
         let rates = Rates::of(&host("dgx-h100").expect("it is there")).expect("it has GPUs");
-        let product = |format| Kernel::Product { m: 8192, n: 8192, k: 8192, count: 1, format, bytes: 4, out: 4 };
+        let product =
+            |format| Kernel::Product { m: 8192, n: 8192, k: 8192, count: 1, format, bytes: 4, out: 4 };
         let seconds = |format| rates.cost(&product(format)).expect("it has units for it").seconds;
         let times = seconds(Format::Single) / seconds(Format::Tf32);
         assert!((times - 8.0).abs() < 0.05, "{times}");

@@ -200,7 +200,9 @@ pub enum RecordingError {
         what: &'static str,
     },
     /// Ranks of a group are unevenly spaced.
-    #[error("{line}: the process group of ranks {ranks} is not evenly spaced: only groups along the axes of a mesh can run")]
+    #[error(
+        "{line}: the process group of ranks {ranks} is not evenly spaced: only groups along the axes of a mesh can run"
+    )]
     UnevenGroup {
         /// The line of the script.
         line: String,

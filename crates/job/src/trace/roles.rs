@@ -87,8 +87,7 @@ impl TraceGraph {
         let listed = groups.iter().map(|family| (family.scope, family.groups(recording.ranks)));
         let groups = listed.collect();
         let (idle, ignored) = (0, BTreeMap::new());
-        let graph =
-            Self { programs, groups, nodes, idle, ignored, recorded: Some(Arc::new(recorded)) };
+        let graph = Self { programs, groups, nodes, idle, ignored, recorded: Some(Arc::new(recorded)) };
         Ok((graph, parallel))
     }
 }
@@ -157,7 +156,8 @@ fn levels(ranks: &[u32], all: u32) -> Option<SmallVec<[(u32, u32); 4]>> {
     }
     let family = Family { scope: Scope::World, stream: Stream::World, levels: levels.clone() };
     // Levels nest, and the ranks are those that they say.
-    let nests = levels.windows(2).all(|pair| pair[0].0 * pair[0].1 <= pair[1].1 && pair[1].1 % pair[0].1 == 0);
+    let nests =
+        levels.windows(2).all(|pair| pair[0].0 * pair[0].1 <= pair[1].1 && pair[1].1 % pair[0].1 == 0);
     let outer = levels.last().map_or(1, |(count, stride)| count * stride);
     let group = Group { first: Rank(sorted[0]), levels: levels.clone() };
     let same = group.ranks().map(|rank| rank.0).eq(sorted.iter().copied());
@@ -195,7 +195,8 @@ fn families(recording: &Recording) -> Result<Vec<Family>, RecordingError> {
     let mut families: Vec<Option<Family>> = vec![None; found.len()];
     // Those that have a name of a known dimension come first.
     for (place, Found { levels, name, .. }) in found.iter().enumerate() {
-        let known = NAMES.iter().find(|(known, _)| name.split('_').any(|part| part == *known) || name == known);
+        let known =
+            NAMES.iter().find(|(known, _)| name.split('_').any(|part| part == *known) || name == known);
         let scope = known.and_then(|(_, scope)| left.iter().position(|(left, _)| left == scope));
         if let Some(at) = scope {
             let (scope, stream) = left.remove(at);
@@ -329,9 +330,11 @@ impl<'a> Builder<'a> {
             RecordedOperation::Kernel { origin, kernel } => {
                 let known = self.role.kernels.get(kernel as usize);
                 let known = *known.ok_or_else(|| missing("kernel", kernel))?;
-                let cost = self.pricing.rates.cost(&known).map_err(|why| {
-                    RecordingError::NoGpu { line: line(self.role, &origin), why }
-                })?;
+                let cost = self
+                    .pricing
+                    .rates
+                    .cost(&known)
+                    .map_err(|why| RecordingError::NoGpu { line: line(self.role, &origin), why })?;
                 self.built.flops += cost.flops;
                 self.kernel(&origin, (cost * self.pace()).span());
             }
@@ -378,7 +381,8 @@ impl<'a> Builder<'a> {
     }
 
     fn kernel(&mut self, origin: &Origin, time: Span) {
-        let number = self.lines.number(&self.role.lines.get(origin.line as usize).cloned().unwrap_or_default());
+        let number =
+            self.lines.number(&self.role.lines.get(origin.line as usize).cloned().unwrap_or_default());
         self.built.kernels += 1;
         self.cpu += self.pricing.launch;
         let cpu = self.cpu;
@@ -418,9 +422,9 @@ impl<'a> Builder<'a> {
         after.dedup();
         let number = self.built.operations.len() as u32;
         queue.last = Some(number);
-        let kind = stream.checked_sub(1).map_or(Stream::Compute, |side| {
-            SIDES.get(side as usize).copied().unwrap_or(Stream::Side4)
-        });
+        let kind = stream
+            .checked_sub(1)
+            .map_or(Stream::Compute, |side| SIDES.get(side as usize).copied().unwrap_or(Stream::Side4));
         let work = Work::Compute { time: open.time, experts: Span::ZERO };
         self.built.operations.push(Operation {
             stream: kind,
@@ -454,7 +458,12 @@ impl<'a> Builder<'a> {
         let family = self.families.iter().find(|family| Some(&family.levels) == levels.as_ref());
         let Some(family) = family else {
             let number = group;
-            return Err(RecordingError::Missing { rank: self.role.rank, operation: place, what: "group", number });
+            return Err(RecordingError::Missing {
+                rank: self.role.rank,
+                operation: place,
+                what: "group",
+                number,
+            });
         };
         let (collective, bytes) = match collective {
             Collective::Barrier => (Collective::AllReduce, Bytes(4)),

@@ -22,7 +22,11 @@ pub(super) fn ran(recorded: &Recorded) -> String {
         "a recorded script: {}, {:.1} TFLOP of matrix products and attention{}",
         count(most(&recorded.kernels), "kernel", "kernels"),
         flops / 1e12,
-        if roles > 1 { format!(" in the largest of {}", count(roles, "role", "roles")) } else { String::new() }
+        if roles > 1 {
+            format!(" in the largest of {}", count(roles, "role", "roles"))
+        } else {
+            String::new()
+        }
     )
 }
 
@@ -35,9 +39,16 @@ pub(super) fn print(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std:
     let line = |out: &mut dyn Write, what: &str, text: &str| writeln!(out, "  {what:<23}{text}");
     let rate = rate(job, recorded);
     let peak = rate / resolved.job.gpu.peak;
-    line(out, "Speed", &format!("{:.0} TFLOP/s a GPU, {} of its peak at half precision (HFU)", rate / 1e12, percent(peak)))?;
+    line(
+        out,
+        "Speed",
+        &format!("{:.0} TFLOP/s a GPU, {} of its peak at half precision (HFU)", rate / 1e12, percent(peak)),
+    )?;
     if let Some(starved) = recorded.launch.iter().max().filter(|span| span.as_us_f64() >= 1.0) {
-        let text = format!("{} in which the GPU has nothing to do because the CPU has not started it yet, counted as computing", time(*starved));
+        let text = format!(
+            "{} in which the GPU has nothing to do because the CPU has not started it yet, counted as computing",
+            time(*starved)
+        );
         line(out, "Launches", &text)?;
     }
     let memory = largest(recorded);
@@ -61,7 +72,8 @@ pub(super) fn print(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std:
     );
     line(out, "Memory", &text)?;
     let shown = if verbose { usize::MAX } else { LINES_SHOWN };
-    let costly = job.first.lines.iter().filter(|one| (one.exposed + one.computes).as_us_f64() >= 1.0 || one.calls > 0);
+    let costly =
+        job.first.lines.iter().filter(|one| (one.exposed + one.computes).as_us_f64() >= 1.0 || one.calls > 0);
     for (place, one) in costly.take(shown).enumerate() {
         let calls = if one.calls == 0 {
             String::new()
@@ -78,7 +90,11 @@ pub(super) fn print(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std:
         line(out, if place == 0 { "By line" } else { "" }, &text)?;
     }
     if !verbose && job.first.lines.len() > LINES_SHOWN {
-        line(out, "", &format!("… {} more with --verbose", grouped((job.first.lines.len() - LINES_SHOWN) as u64)))?;
+        line(
+            out,
+            "",
+            &format!("… {} more with --verbose", grouped((job.first.lines.len() - LINES_SHOWN) as u64)),
+        )?;
     }
     Ok(())
 }
