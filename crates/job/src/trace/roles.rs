@@ -1,5 +1,8 @@
 //! From a recording to programs: one for each role.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -148,7 +151,7 @@ fn levels(ranks: &[u32], all: u32) -> Option<SmallVec<[(u32, u32); 4]>> {
         while count < rest.len() && rest[count] == rest[0] + count as u32 * stride {
             count += 1;
         }
-        if stride == 0 || rest.len() % count != 0 {
+        if stride == 0 || !rest.len().is_multiple_of(count) {
             return None;
         }
         levels.push((count as u32, stride));
