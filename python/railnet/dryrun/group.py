@@ -445,7 +445,7 @@ def _install_objects() -> None:
 
     def peer(given: Any, group: Any, group_given: Any) -> int:
         if given is None and group_given is not None:
-            return dist.get_global_rank(group or dist.group.WORLD, group_given)
+            return dist.get_global_rank(group or dist.distributed_c10d._get_default_group(), group_given)
         return int(given)
 
     def send_object_list(object_list: list[Any], dst: Any = None, group: Any = None, device: Any = None, group_dst: Any = None,

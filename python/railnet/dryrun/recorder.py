@@ -297,7 +297,9 @@ class Memory:
 
     def stepped(self) -> None:
         """An optimiser made its step: parameters, gradients and its state are there, unless gradients were taken already."""
-        parameters, gradients, state = {}, {}, {}
+        parameters: dict[int, int] = {}
+        gradients: dict[int, int] = {}
+        state: dict[int, int] = {}
         for optimiser in self._optimisers:
             for group in optimiser.param_groups:
                 for parameter in group["params"]:

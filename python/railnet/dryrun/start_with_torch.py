@@ -7,30 +7,29 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from typing import Any
 
 
 class _After(importlib.abc.Loader):
     """Loads a module as its own loader does, and calls something afterwards."""
 
-    def __init__(self, loader):
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         self._loader.exec_module(module)
         module.__spec__.loader = module.__loader__ = self._loader
-        import railnet_dryrun
+        importlib.import_module("railnet_dryrun").start()
 
-        railnet_dryrun.start()
-
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
             return None
         sys.meta_path.remove(self)
@@ -40,7 +39,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _others():
+def _others() -> None:
     """Runs the `sitecustomize` that this one stands before, where there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = [path for path in sys.path if os.path.abspath(path or ".") != here]

@@ -139,7 +139,7 @@ impl Family {
     }
 }
 
-/// Ranks as counts and strides, where they lie on the axes of a mesh.
+/// Ranks as counts and strides, where a mesh has such a group.
 fn levels(ranks: &[u32], all: u32) -> Option<SmallVec<[(u32, u32); 4]>> {
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable();
