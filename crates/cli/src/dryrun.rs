@@ -37,7 +37,7 @@ Examples:
   railnet dryrun --cluster my-cluster.toml --set fabric.link.rate=200Gbps -- python train.py
   railnet sim railnet-dryrun/job.toml --sweep cluster.nodes=8,16         again, without the script
 
-No GPU is needed, and PyTorch 2.10 or later is. Each process finds RANK, WORLD_SIZE and LOCAL_RANK as torchrun sets them: write
+No GPU is needed, and PyTorch 2.10 or later is (2.15 was tried). Each process finds RANK, WORLD_SIZE and LOCAL_RANK as torchrun sets them: write
 python where torchrun stands. What the script prints goes to DIR/role-RANK.log. docs/dryrun.md says what is modelled and what is not.";
 
 #[derive(clap::Args)]
