@@ -77,7 +77,7 @@ while True:
     reduces = calls(found, "c")
     assert {one[5] for one in reduces} == {"AllReduce"} and sum(one[7] for one in reduces) == 4 * parameters
     assert found["groups"] == [{"name": "", "ranks": list(range(16))}]
-    assert {found["lines"][one[1]] for one in reduces} == {"train.py:11"}
+    assert {found["lines"][one[1]] for one in reduces} == {"train.py:12"}
     # In automatic mixed precision: forward two products, backward three (nobody needs the gradient of the input).
     products = [found["kernels"][one[4]] for one in calls(found, "k") if found["kernels"][one[4]][0] == "p"]
     assert len(products) == 5 and {one[5] for one in products} == {"half"}
@@ -87,7 +87,7 @@ while True:
     last = max(place for place, one in enumerate(found["operations"]) if one[0] == "k" and one[3] == 2)
     assert kinds.index("c") < last < kinds.index("w")
     assert found["memory"]["parameters"] == 4 * parameters == found["memory"]["gradients"]
-    assert any("train.py:14 reads a number from the GPU: it gets 1" in note for note in found["notes"])
+    assert any("train.py:15 reads a number from the GPU: it gets 1" in note for note in found["notes"])
 
 
 def test_streams_and_events_are_those_of_the_script(tmp_path: Path) -> None:
