@@ -18,6 +18,7 @@ mod compare;
 mod cores;
 mod decode;
 mod doctor;
+mod dryrun;
 mod environment;
 mod files;
 mod huge_pages;
@@ -81,6 +82,8 @@ enum Command {
     Compare(compare::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
+    /// Run a PyTorch training script without GPUs, and price its step on a cluster
+    Dryrun(dryrun::Arguments),
     /// List NCCL's variables that mean something here
     Knobs(knobs::Arguments),
     /// List the scenarios that are built in, to run by name
@@ -162,6 +165,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Compare(arguments) => compare::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
+        Command::Dryrun(arguments) => dryrun::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::List(arguments) => list::run(&arguments, out),
         Command::New(arguments) => new::run(&arguments, out),

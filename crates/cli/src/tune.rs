@@ -1,6 +1,6 @@
 //! `railnet tune`: which algorithm and protocol runs a call, and why.
 
-mod cluster;
+pub(crate) mod cluster;
 mod json;
 mod sweep;
 mod table;

@@ -7,4 +7,5 @@ pub mod nccl_graph;
 pub mod nccl_tests;
 pub mod nccl_topology;
 pub mod perfetto;
+pub mod recording;
 pub mod run_file;

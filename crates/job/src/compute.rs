@@ -7,6 +7,7 @@
 mod gpu;
 mod kernel;
 mod layer;
+mod recorded;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use railnet_core::Span;
 
 pub use gpu::{Gpu, NoGpu};
 pub use layer::{LayerCost, Shard, Words, layer_cost, optimiser_cost, words_cost};
+pub use recorded::{Format, Kernel, Rates};
 
 use crate::model::Model;
 

@@ -22,12 +22,12 @@ pub use schedule::{Turn, turns};
 use crate::compute::Gpu;
 use crate::model::Model;
 use crate::parallel::{Axis, Layout, Parallel, Scope};
-use crate::trace::TraceGraph;
+use crate::trace::{Recorded, TraceGraph};
 use crate::training::Training;
 
 /// GPUs of the same kind differ by 8 % on average over five clusters (P. Sinha et al., SC '22, arXiv 2208.11035), and a step waits
 /// for the slowest. That the slowest is just so much slower than the one whose rates are known is a reading of that figure.
-const SLOWEST: f64 = 1.08;
+pub(crate) const SLOWEST: f64 = 1.08;
 
 /// A job: all that the graph of its steps depends on.
 #[derive(Clone, PartialEq, Debug)]
@@ -78,6 +78,13 @@ impl Job {
         // Each rank has a program of its own, as the stages of a pipeline have.
         let parallel = Parallel { pipeline: ranks, ..Parallel::default() };
         let mut job = Self::new(Model::nothing("trace"), parallel, Training::default(), gpu);
+        job.trace = Some(Arc::new(trace));
+        job
+    }
+
+    /// What a script did, role by role, as it was recorded: the roles are the stages of a pipeline, and all else is alike.
+    pub fn of_recording(trace: TraceGraph, parallel: Parallel, gpu: Gpu) -> Self {
+        let mut job = Self::new(Model::nothing("recording"), parallel, Training::default(), gpu);
         job.trace = Some(Arc::new(trace));
         job
     }
@@ -163,11 +170,19 @@ pub enum Stream {
     World,
     /// Checkpoints.
     Storage,
+    /// The first CUDA stream of a recorded program besides its default one: it computes beside that.
+    Side1,
+    /// The second.
+    Side2,
+    /// The third.
+    Side3,
+    /// The fourth, and those after it.
+    Side4,
 }
 
 impl Stream {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Compute,
         Self::Tensor,
         Self::Context,
@@ -180,6 +195,10 @@ impl Stream {
         Self::ReceiveBackward,
         Self::World,
         Self::Storage,
+        Self::Side1,
+        Self::Side2,
+        Self::Side3,
+        Self::Side4,
     ];
 
     /// What reports call it.
@@ -197,6 +216,10 @@ impl Stream {
             Self::ReceiveBackward => "receive backward",
             Self::World => "world",
             Self::Storage => "storage",
+            Self::Side1 => "side stream 1",
+            Self::Side2 => "side stream 2",
+            Self::Side3 => "side stream 3",
+            Self::Side4 => "side stream 4",
         }
     }
 }
@@ -342,6 +365,8 @@ pub struct StepGraph {
     pub loads: [f64; 2],
     /// Ranks that share experts.
     pub expert: u32,
+    /// Which line of its script each operation of a program came from, where that was recorded.
+    pub lines: Option<Arc<Recorded>>,
     /// Whether each rank has a program of its own.
     is_trace: bool,
 }
@@ -371,7 +396,8 @@ impl StepGraph {
                 layout,
                 loads: [1.0, 1.0],
                 expert: 1,
-                is_trace: true,
+                is_trace: trace.recorded.is_none(),
+                lines: trace.recorded.clone(),
             };
         }
         let stages = job.parallel.pipeline;
@@ -396,6 +422,7 @@ impl StepGraph {
             layout: Layout::new(&job.parallel),
             loads: loads(job),
             expert: job.parallel.expert,
+            lines: None,
             is_trace: false,
         }
     }

@@ -6,6 +6,7 @@
 pub mod analytic;
 mod late;
 mod life;
+mod lines;
 mod machine;
 mod outcome;
 mod path;
@@ -17,6 +18,7 @@ mod workers;
 mod tests;
 
 pub use life::{Failure, Life, Past, relive};
+pub use lines::{LineTime, lines};
 pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};

@@ -4,6 +4,8 @@
 //! groups that run as those of a model do. Readers of files make the first (`railnet_formats::chakra`).
 
 mod graph;
+mod recording;
+mod roles;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +16,10 @@ use railnet_core::{Bytes, Span};
 use thiserror::Error;
 
 pub use graph::TraceGraph;
+pub use recording::{
+    Origin, Recorded, RecordedGroup, RecordedMemory, RecordedOperation, Recording, RecordingError, Role,
+};
+pub use roles::Pricing;
 
 /// What one rank does.
 #[derive(Clone, PartialEq, Debug, Default)]

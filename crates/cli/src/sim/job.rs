@@ -2,6 +2,7 @@
 
 mod csv;
 mod json;
+mod recorded;
 mod screen;
 mod watch;
 

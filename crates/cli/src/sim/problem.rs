@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use railnet_coll::CustomAlgorithm;
-use railnet_formats::{chakra, msccl, nccl_topology};
-use railnet_job::trace::RankTrace;
+use railnet_formats::{chakra, msccl, nccl_topology, recording};
+use railnet_job::trace::{RankTrace, Recording};
 use railnet_sim::{Files, Scenario, ScenarioError};
 use railnet_topology::host::Host;
 
@@ -159,6 +159,10 @@ impl Files for Beside {
 
     fn trace(&mut self, name: &str) -> Result<RankTrace, String> {
         chakra::read(&self.bytes(name)?).map_err(|error| error.to_string())
+    }
+
+    fn recording(&mut self, name: &str) -> Result<Recording, String> {
+        recording::read(&self.text(name)?).map_err(|error| error.to_string())
     }
 
     fn algorithm(&mut self, name: &str) -> Result<Arc<dyn CustomAlgorithm>, String> {

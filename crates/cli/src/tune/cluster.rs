@@ -11,14 +11,14 @@ use crate::{Usage, input, report, shipped};
 
 /// A cluster by name, or a file that has one.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     Name(String),
     File(PathBuf),
 }
 
 impl Target {
     /// Reads the argument: a file if there is one, else a name of the catalogue.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let path = Path::new(text);
         if path.exists() || shipped::find(path).is_some() && railnet_topology::catalogue::host(text).is_none()
         {
@@ -45,7 +45,7 @@ fn is_xml(path: &Path) -> bool {
 }
 
 /// The cluster that is asked about. Without `--cluster` it is the server of `NCCL_TOPO_FILE`.
-pub(super) fn resolve(
+pub(crate) fn resolve(
     known: &Catalogue,
     target: Option<&Target>,
     topology_file: Option<&str>,

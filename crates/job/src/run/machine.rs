@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use railnet_core::{Rank, Span, Time};
+use smallvec::SmallVec;
 
 use super::workers::{Worker, Workers};
 use crate::graph::{Communication, Operation, Program, StepGraph, Stream, Work};
@@ -57,7 +58,8 @@ struct State {
     busy: [bool; Stream::ALL.len()],
     /// What each operation still waits for.
     missing: Vec<u32>,
-    running: Option<Running>,
+    /// One on each stream that computes: they share the GPU evenly.
+    running: SmallVec<[Running; 1]>,
     /// Multiprocessors that communication has, in parts of 1,000 of all.
     taken: u64,
     taken_by: Vec<(u32, u64)>,
@@ -87,7 +89,7 @@ impl<'a> Machine<'a> {
                 heads: [0; Stream::ALL.len()],
                 busy: [false; Stream::ALL.len()],
                 missing: operations.iter().map(|operation| operation.after.len() as u32).collect(),
-                running: None,
+                running: SmallVec::new(),
                 taken: 0,
                 taken_by: Vec::new(),
                 records: vec![NOT_YET; operations.len()],
@@ -160,7 +162,7 @@ impl<'a> Machine<'a> {
     pub fn poll_timeout(&mut self) -> Option<Time> {
         while let Some(Reverse((time, worker, version))) = self.timeouts.peek().copied() {
             let running = &self.states[worker as usize].running;
-            if running.as_ref().is_some_and(|running| running.version == version) {
+            if running.iter().any(|running| running.version == version) {
                 return Some(time);
             }
             self.timeouts.pop();
@@ -174,8 +176,13 @@ impl<'a> Machine<'a> {
             if time > now {
                 break;
             }
-            let Some(Reverse((_, worker, _))) = self.timeouts.pop() else { break };
-            let Some(running) = self.states[worker as usize].running.take() else { continue };
+            let Some(Reverse((_, worker, version))) = self.timeouts.pop() else { break };
+            let running = &mut self.states[worker as usize].running;
+            let Some(place) = running.iter().position(|one| one.version == version) else { continue };
+            // The others have more of the GPU from now on.
+            self.settle(worker, time);
+            let running = self.states[worker as usize].running.remove(place);
+            self.plan(worker);
             let record = &mut self.states[worker as usize].records[running.operation as usize];
             record.ended = time;
             self.done(Ticket { worker, operation: running.operation }, time);
@@ -237,29 +244,38 @@ impl<'a> Machine<'a> {
 
     /// Communication takes more or less of a GPU from now on: what it computes goes on at another speed.
     fn change_share(&mut self, worker: u32, now: Time) {
+        self.settle(worker, now);
         let state = &mut self.states[worker as usize];
-        let before = 1_000 - state.taken;
         let taken: u64 = state.taken_by.iter().map(|(_, permille)| permille).sum();
         state.taken = taken.min(1_000 - LEFT_LEAST);
-        if let Some(running) = &mut state.running {
-            let gone = now.since(running.since).as_ps();
-            let done = (u128::from(gone) * u128::from(before) / 1_000) as u64;
-            running.left = running.left - Span::from_ps(done);
+        self.plan(worker);
+    }
+
+    /// Counts what was computed since the share of the GPU last changed.
+    fn settle(&mut self, worker: u32, now: Time) {
+        let state = &mut self.states[worker as usize];
+        let rate = u128::from(1_000 - state.taken);
+        let together = state.running.len() as u128;
+        for running in &mut state.running {
+            let gone = u128::from(now.since(running.since).as_ps());
+            let done = (gone * rate / (1_000 * together)) as u64;
+            running.left = Span::from_ps(running.left.as_ps().saturating_sub(done));
             running.since = now;
         }
-        self.plan(worker);
     }
 
     /// When what a worker computes will be done.
     fn plan(&mut self, worker: u32) {
         let state = &mut self.states[worker as usize];
-        let Some(running) = &mut state.running else { return };
-        state.version += 1;
-        running.version = state.version;
         let rate = u128::from(1_000 - state.taken);
-        let takes = (u128::from(running.left.as_ps()) * 1_000).div_ceil(rate) as u64;
-        let end = running.since + Span::from_ps(takes);
-        self.timeouts.push(Reverse((end, worker, running.version)));
+        let together = state.running.len() as u128;
+        for running in &mut state.running {
+            state.version += 1;
+            running.version = state.version;
+            let takes = (u128::from(running.left.as_ps()) * 1_000 * together).div_ceil(rate) as u64;
+            let end = running.since + Span::from_ps(takes);
+            self.timeouts.push(Reverse((end, worker, running.version)));
+        }
     }
 
     /// An operation is done: its stream goes on, and those that waited for it may.
@@ -301,7 +317,9 @@ impl<'a> Machine<'a> {
                 record.begun = now;
                 let scaled = |span: Span, permille: u32| span * u64::from(permille) / 1_000;
                 let left = scaled(time + scaled(experts, place.expert_permille), place.permille);
-                state.running = Some(Running { operation, left, since: now, version: 0 });
+                self.settle(worker, now);
+                let running = &mut self.states[worker as usize].running;
+                running.push(Running { operation, left, since: now, version: 0 });
                 self.plan(worker);
             }
             Work::Communicate(_) => self.entries.push_back(Ticket { worker, operation }),

@@ -96,7 +96,7 @@ impl Outcome {
             mfu: flops / job.peak(),
             flops,
             tokens: job.tokens() as f64 / seconds,
-            straggler: straggler(machine, &workers, &late::causes(machine, waits)),
+            straggler: straggler(machine, &workers, &late::causes(machine, waits.late)),
             average,
             workers,
         }
@@ -105,7 +105,21 @@ impl Outcome {
 
 /// Waits of GPUs for late ranks in a step that is over, each with the worker that caused it.
 pub(super) fn late_waits(machine: &Machine<'_>) -> Vec<LateWait> {
-    late::causes(machine, breakdowns(machine, step_end(machine)).1)
+    late::causes(machine, breakdowns(machine, step_end(machine)).1.late)
+}
+
+/// For which communications GPUs waited in a step that is over, and how long: for those under way, and for those that others came late to.
+pub(super) fn exposures(machine: &Machine<'_>) -> Vec<(Ticket, Span)> {
+    breakdowns(machine, step_end(machine)).1.exposed
+}
+
+/// What GPUs waited for.
+#[derive(Debug, Default)]
+struct Waits {
+    /// Late ranks.
+    late: Vec<Wait>,
+    /// Communications.
+    exposed: Vec<(Ticket, Span)>,
 }
 
 fn step_end(machine: &Machine<'_>) -> Time {
@@ -114,8 +128,8 @@ fn step_end(machine: &Machine<'_>) -> Time {
 }
 
 /// Where the time of each worker went, and the communications in which a GPU waited for late ranks.
-fn breakdowns(machine: &Machine<'_>, ended: Time) -> (Vec<Breakdown>, Vec<Wait>) {
-    let mut waits = Vec::new();
+fn breakdowns(machine: &Machine<'_>, ended: Time) -> (Vec<Breakdown>, Waits) {
+    let mut waits = Waits::default();
     let count = machine.workers().len() as u32;
     let ends_last = (0..count).find(|one| end(machine.records(*one)) == ended).unwrap_or(0);
     let whole = |worker| breakdown(machine, worker, (ended, ends_last), &mut waits);
@@ -156,7 +170,7 @@ fn breakdown(
     machine: &Machine<'_>,
     worker: u32,
     (step_end, ends_last): (Time, u32),
-    waits: &mut Vec<Wait>,
+    waits: &mut Waits,
 ) -> Breakdown {
     let program = machine.program(worker);
     let records = machine.records(worker);
@@ -189,7 +203,7 @@ fn breakdown(
         found.waiting += rest;
         if let Some(operation) = last.filter(|_| rest > Span::ZERO) {
             let ticket = Ticket { worker, operation };
-            waits.push(Wait { until: step_end, ticket, last: ends_last, span: rest });
+            waits.late.push(Wait { until: step_end, ticket, last: ends_last, span: rest });
         }
     }
     found
@@ -214,7 +228,7 @@ fn gap(
     (worker, after): (u32, &[u32]),
     (from, mut to): (Time, Time),
     found: &mut Breakdown,
-    waits: &mut Vec<Wait>,
+    waits: &mut Waits,
 ) {
     let records = machine.records(worker);
     let mut cause = after.iter().copied().max_by_key(|number| records[*number as usize].ended);
@@ -226,12 +240,17 @@ fn gap(
         let record = &records[number as usize];
         let ticket = Ticket { worker, operation: number };
         let Work::Communicate(said) = &machine.operation(ticket).work else {
-            found.waiting += to - from;
-            return;
+            // A stream beside the one that computes has the GPU.
+            let begun = record.begun.clamp(from, to);
+            found.contention += to - begun;
+            to = begun;
+            cause = super::path::cause(machine, ticket).map(|before| before.operation);
+            continue;
         };
         let entered = record.entered.clamp(from, to);
         let begun = record.begun.clamp(entered, to);
         found.exposed[said.scope as usize] += to.since(begun);
+        waits.exposed.push((ticket, to.since(entered)));
         let wait = begun.since(entered);
         let is_pipeline = matches!(said.scope, Scope::Pipeline | Scope::World | Scope::Embedding)
             && machine.graph().stages() > 1;
@@ -240,7 +259,7 @@ fn gap(
         } else {
             found.waiting += wait;
             if let Some(last) = record.last.filter(|_| wait > Span::ZERO) {
-                waits.push(Wait { until: begun, ticket, last: last.worker, span: wait });
+                waits.late.push(Wait { until: begun, ticket, last: last.worker, span: wait });
             }
         }
         to = entered;

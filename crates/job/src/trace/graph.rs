@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 
 use railnet_coll::Collective;
 use railnet_core::{Bytes, DataType, Rank, Span};
 use smallvec::SmallVec;
 
-use super::{RankTrace, TraceError, TraceNode, TraceWork};
+use super::{RankTrace, Recorded, TraceError, TraceNode, TraceWork};
 use crate::compute::Gpu;
 use crate::graph::{Communication, Operation, Pass, Program, Stream, What, Work};
 use crate::parallel::{Group, Scope};
@@ -34,6 +35,8 @@ pub struct TraceGraph {
     pub idle: u64,
     /// Attributes that nobody reads, and how often they were there.
     pub ignored: BTreeMap<String, u64>,
+    /// Where operations come from, where roles were recorded instead of every rank.
+    pub recorded: Option<Arc<Recorded>>,
 }
 
 impl TraceGraph {
@@ -59,7 +62,7 @@ impl TraceGraph {
         }
         let nodes = || traces.iter().flat_map(|trace| &trace.nodes);
         let idle = nodes().filter(|node| node.what == TraceWork::Nothing).count() as u64;
-        Ok(Self { programs, groups, nodes: nodes().count() as u64, idle, ignored })
+        Ok(Self { programs, groups, nodes: nodes().count() as u64, idle, ignored, recorded: None })
     }
 }
 

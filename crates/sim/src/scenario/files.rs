@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use railnet_coll::CustomAlgorithm;
-use railnet_job::trace::RankTrace;
+use railnet_job::trace::{RankTrace, Recording};
 use railnet_topology::host::Host;
 
 /// Reads what a scenario names, and says why where it cannot. A closure that gives texts will do where nothing else is
@@ -20,6 +20,11 @@ pub trait Files {
     /// What a rank did: Chakra's execution trace.
     fn trace(&mut self, _path: &str) -> Result<RankTrace, String> {
         Err("files with traces are not read here".to_owned())
+    }
+
+    /// What a script did: a recording of `railnet dryrun`.
+    fn recording(&mut self, _path: &str) -> Result<Recording, String> {
+        Err("recordings of scripts are not read here".to_owned())
     }
 
     /// An algorithm: MSCCL's file.

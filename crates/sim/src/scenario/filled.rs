@@ -8,6 +8,7 @@ use railnet_job::graph::Job;
 use railnet_job::parallel::{Axis, Schedule};
 use toml::{Table, Value};
 
+use super::trace::LAUNCH;
 use super::{Fidelity, PlacedJob, Scenario, ScenarioError, Topology};
 
 /// A scenario with every default.
@@ -100,8 +101,12 @@ impl Scenario {
         self.fill_cluster(&mut filled);
         if self.has_jobs() {
             filled.put("fidelity", self.fidelity.name());
-            if let (Some(_), [placed]) = (&self.trace, &self.jobs()?[..]) {
+            if let (Some(section), [placed]) = (&self.trace, &self.jobs()?[..]) {
                 filled.whole("trace.ranks", u64::from(placed.ranks()));
+                if section.recording.is_some() {
+                    let launch = section.launch.as_ref().map_or(LAUNCH, |launch| launch.0);
+                    filled.put("trace.launch", span(launch));
+                }
             }
             let jobs = if self.trace.is_some() { Vec::new() } else { self.jobs()? };
             for (index, placed) in jobs.iter().enumerate() {

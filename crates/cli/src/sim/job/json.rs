@@ -90,6 +90,7 @@ fn job(outcome: &JobsOutcome, job: &JobResult) -> Value {
             "others_waited_us": one.delay.as_us_f64(),
             "computed_longer_us": one.behind.as_us_f64(),
         })),
+        "recorded": super::recorded::object(job),
         "ports": job.ports.iter().map(|port| json!({
             "port": port.port,
             "scope": port.scope.name().replace(' ', "_"),

@@ -152,6 +152,9 @@ fn connected(job: &JobResult) -> String {
 /// What is trained, and how it is spread.
 fn trained(job: &Job) -> String {
     if let Some(trace) = &job.trace {
+        if let Some(recorded) = &trace.recorded {
+            return super::recorded::ran(recorded);
+        }
         let ignored: Vec<String> =
             trace.ignored.iter().map(|(name, count)| format!("{name} × {}", grouped(*count))).collect();
         let ignored =
@@ -252,7 +255,7 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
         }
     }
     if placed.resolved.job.trace.is_some() {
-        return Ok(());
+        return super::recorded::print(job, verbose, out);
     }
     let memory = &placed.resolved.memory;
     let held = format!(

@@ -10,7 +10,9 @@ use railnet_fabric::Network;
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
 use railnet_job::run::analytic::{Bottleneck, Caveat};
-use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, kind, said};
+use railnet_job::run::{
+    Life, LineTime, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, kind, lines, said,
+};
 
 use super::super::{FlowLevel, Outcome};
 use super::memo::MemoCount;
@@ -84,6 +86,8 @@ pub struct StepResult {
     pub bottlenecks: Vec<Bottleneck>,
     /// Why packets may differ from formulas in the longest call of each scope; nothing with packets.
     pub caveats: Vec<(Scope, Caveat)>,
+    /// What each line of a recorded script costs.
+    pub lines: Vec<LineTime>,
     /// What a run at flow fidelity says of itself; nothing of others.
     pub flow_level: Option<FlowLevel>,
 }
@@ -303,7 +307,9 @@ pub(super) fn part_of_step(
 fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> StepResult {
     let outcome = StepOutcome::of(&placed.resolved.job, machine);
     let (path, kinds) = (path(machine), kinds(placed, machine, &outcome));
-    StepResult { said, path, kinds, outcome, bottlenecks: Vec::new(), caveats: Vec::new(), flow_level: None }
+    let lines = lines(machine);
+    let (bottlenecks, caveats, flow_level) = (Vec::new(), Vec::new(), None);
+    StepResult { said, path, kinds, outcome, bottlenecks, caveats, lines, flow_level }
 }
 
 /// What went wrong while the longest of each kind ran, and how long that took.
