@@ -9,6 +9,8 @@ use std::fmt;
 pub enum Layer {
     Ethernet,
     Vlan,
+    LocalRoute,
+    GlobalRoute,
     Ipv4,
     Ipv6,
     Udp,
@@ -29,6 +31,7 @@ pub enum Layer {
     Mad,
     ConnectionManagement,
     CmaPrivate,
+    ErfRecord,
 }
 
 impl Layer {
@@ -37,6 +40,8 @@ impl Layer {
         match self {
             Self::Ethernet => "Ethernet",
             Self::Vlan => "VLAN tag",
+            Self::LocalRoute => "LRH",
+            Self::GlobalRoute => "GRH",
             Self::Ipv4 => "IPv4",
             Self::Ipv6 => "IPv6",
             Self::Udp => "UDP",
@@ -57,6 +62,7 @@ impl Layer {
             Self::Mad => "MAD",
             Self::ConnectionManagement => "CM message",
             Self::CmaPrivate => "CMA private data",
+            Self::ErfRecord => "ERF record",
         }
     }
 }
