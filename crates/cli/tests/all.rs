@@ -14,6 +14,7 @@ mod compare;
 mod decode;
 mod dependencies;
 mod documents;
+mod framings;
 mod harness;
 mod job;
 mod limits;

@@ -288,6 +288,7 @@ const CONTAINERS: &[&str] = &[
     "topology",
     "link",
     "switch",
+    "infiniband",
     "dcqcn",
     "timely",
     "swift",
