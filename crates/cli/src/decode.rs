@@ -2,6 +2,7 @@
 
 mod describe;
 mod infiniband;
+mod tcp;
 
 use std::fs::File;
 use std::io::Write;

@@ -18,6 +18,7 @@ use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
 use crate::network::{Ip, Network};
 use crate::pfc::Pause;
+use crate::tcp::{self, TCP_PROTOCOL, TcpPacket};
 use crate::transport::{Bth, Extension, Headers, ParsedHeaders, pad_length};
 use crate::udp::{ROCE_PORT, UDP_PROTOCOL, Udp};
 
@@ -77,6 +78,8 @@ pub enum Frame<'a> {
     Roce(RocePacket<'a>),
     /// A packet of the InfiniBand transport without IP and UDP: on an InfiniBand link, or RoCE v1.
     Infiniband(InfinibandPacket<'a>),
+    /// A TCP segment.
+    Tcp(TcpPacket<'a>),
     /// A priority pause.
     Pause {
         /// Its Ethernet header.
@@ -168,6 +171,11 @@ impl<'a> Frame<'a> {
                 Ok(found) if has_good_icrc(bytes, &found.2) => found,
                 _ => return Ok(Self::Other { ethernet, kind }),
             },
+            // A segment of which not all is there is TCP still, but no more is known of it.
+            Some(kind @ Other::Protocol(TCP_PROTOCOL)) => {
+                let whole = tcp::parse_packet(ethernet, bytes);
+                return Ok(whole.map_or(Self::Other { ethernet, kind }, Self::Tcp));
+            }
             Some(kind) => return Ok(Self::Other { ethernet, kind }),
             None => parse_to_udp(bytes)?,
         };

@@ -55,6 +55,7 @@ mod network;
 mod opcode;
 mod pfc;
 pub mod router;
+mod tcp;
 mod transport;
 mod udp;
 
@@ -76,6 +77,9 @@ pub use malformed::{Layer, Malformed};
 pub use network::{GRH_LENGTH, Ip, Network};
 pub use opcode::{Opcode, Position, Transport};
 pub use pfc::{PRIORITIES, Pause};
+pub use tcp::{
+    SACK_BLOCKS_MAX, SackBlocks, TCP_PROTOCOL, Tcp, TcpFlags, TcpOptions, TcpPacket, TcpRoute, tcp_packet,
+};
 pub use transport::{
     Aeth, AtomicEth, Bth, CongestionEcho, Deth, Extended, Extension, Headers, Hop, Layout, NakCode,
     ParsedHeaders, Reth, SelectiveAck, Syndrome, Telemetry, TelemetryBlock, pad_length,

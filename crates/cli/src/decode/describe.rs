@@ -10,7 +10,7 @@ use railnet_wire::{
 };
 use serde_json::{Map, Value, json};
 
-use super::infiniband;
+use super::{infiniband, tcp};
 
 /// How a field stands in the line.
 enum Style {
@@ -77,7 +77,7 @@ impl Fields {
     }
 
     /// Shown in the line only where it holds.
-    fn flag(&mut self, name: &'static str, is_set: bool) {
+    pub(super) fn flag(&mut self, name: &'static str, is_set: bool) {
         let style = if is_set { Style::Bare(name.replace('_', " ")) } else { Style::Hidden };
         self.0.push((name, is_set.into(), style));
     }
@@ -89,6 +89,7 @@ pub(super) fn packet(packet: &Packet, frame: &Result<Frame<'_>, Undecodable>) ->
     match frame {
         Ok(Frame::Roce(roce)) => describe_roce(&mut fields, roce),
         Ok(Frame::Infiniband(packet)) => infiniband::describe(&mut fields, packet),
+        Ok(Frame::Tcp(packet)) => tcp::describe(&mut fields, packet),
         Ok(Frame::Pause { ethernet, pause }) => describe_pause(&mut fields, ethernet, pause),
         Ok(Frame::Other { ethernet, kind }) => {
             if let Some(ethernet) = ethernet {
