@@ -28,7 +28,6 @@ pub enum WireForm {
 
 /// The headers in front of the transport headers of a packet on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all packets are RoCEv2")]
 pub enum Front {
     /// RoCEv2.
     Ip(Ethernet, Network),

@@ -71,7 +71,6 @@ pub struct RocePacket<'a> {
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all frames carry the transport")]
 #[non_exhaustive]
 pub enum Frame<'a> {
     /// A RoCEv2 packet.

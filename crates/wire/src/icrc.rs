@@ -288,8 +288,8 @@ pub(crate) fn of_global(masked_grh: &[u8; Grh::LENGTH], covered: &[u8]) -> u32 {
 ///
 /// # Panics
 /// When `covered` is shorter than a BTH.
-pub(crate) fn of_local(masked_lrh: &[u8; Lrh::LENGTH], covered: &[u8]) -> u32 {
-    behind(Hasher::new(), masked_lrh, covered)
+pub(crate) fn of_local(masked_lrh: [u8; Lrh::LENGTH], covered: &[u8]) -> u32 {
+    behind(Hasher::new(), &masked_lrh, covered)
 }
 
 fn behind(mut hasher: Hasher, masked_route: &[u8], covered: &[u8]) -> u32 {

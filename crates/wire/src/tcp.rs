@@ -188,12 +188,11 @@ impl TcpOptions {
             kind::TIMESTAMPS if stated == 10 => {
                 self.timestamps = Some((u32_at(option, 2), u32_at(option, 6)));
             }
-            kind::TIMESTAMPS => return wrong(10),
             kind::SACK if stated > 2 && (stated - 2).is_multiple_of(8) => {
                 let (blocks, _) = option[2..].as_chunks::<8>();
                 self.sack = blocks.iter().map(|block| (u32_at(block, 0), u32_at(block, 4))).collect();
             }
-            kind::SACK => return wrong(10),
+            kind::TIMESTAMPS | kind::SACK => return wrong(10),
             _ => {}
         }
         Ok(())

@@ -165,7 +165,7 @@ fn global_icrc(mut grh: [u8; Grh::LENGTH], covered: &[u8]) -> u32 {
 /// The ICRC of a packet with this LRH and no GRH.
 fn local_icrc(mut lrh: [u8; Lrh::LENGTH], covered: &[u8]) -> u32 {
     Lrh::mask(&mut lrh);
-    icrc::of_local(&lrh, covered)
+    icrc::of_local(lrh, covered)
 }
 
 /// A VCRC as found and as it should be.
