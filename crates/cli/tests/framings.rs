@@ -44,7 +44,9 @@ fn a_run_on_infiniband_has_no_ethernet_in_it() {
     let (file, capture) = (file.to_str().unwrap(), capture.to_str().unwrap());
     let (screen, _) = succeeds(&["sim", file, "--pcap", capture, "--tap", "host5", "--tap", "leaf0"]);
     assert!(screen.contains("InfiniBand, go-back-n") && screen.contains("LIDs 1 to 10"), "{screen}");
-    let (json, _) = succeeds(&["sim", file, "--json"]);
+    let json = scratch("infiniband.json");
+    succeeds(&["sim", file, "--json", json.to_str().unwrap()]);
+    let json = fs::read_to_string(json).unwrap();
     for word in ["Ethernet", "ethernet", "ECN", "pause", "Paused", "Marked", "marks", "RoCE", "DSCP"] {
         assert!(!screen.contains(word), "{word}: {screen}");
         assert!(!json.contains(word), "{word} in the JSON object");

@@ -2,8 +2,9 @@
 //!
 //! The subnet manager gives each port of a host 2^LMC LIDs in a row, host after host, and each switch one behind them. A switch
 //! forwards by destination LID alone: one port for each, so that a host's paths are as many as its LIDs at most. The tables are those
-//! of OpenSM's Min Hop: LID after LID, each switch takes the port on a shortest path with the fewest LIDs so far, one that no other
-//! LID of this host goes through where it can. After a link has failed or is back, the manager sweeps and writes all tables anew.
+//! of a fat-tree routing engine such as OpenSM's: destination modulo ports (d-mod-k), where each tier divides by what those below it
+//! have told apart. Counting LIDs at each switch for itself (OpenSM's Min Hop) would have all tiers of a fat-tree choose alike, and
+//! leave most of its core unused. After a link has failed or is back, the manager sweeps and writes all tables anew.
 
 use railnet_topology::Routes;
 use railnet_wire::Lid;
@@ -58,27 +59,19 @@ impl ForwardingTables {
     }
 
     fn fill(&mut self, routes: &Routes, switch: u32, hosts: u32) {
+        let tier = (0..hosts).filter_map(|host| routes.distance(switch, host)).min().unwrap_or(1) - 1;
         let (routes, lmc) = (routes.of(switch), self.lmc);
         let row = &mut self.ports[switch as usize * self.width..][..self.width];
-        // LIDs through each port.
-        let mut loads: Vec<u32> = Vec::new();
         for host in 0..hosts {
-            let own = &mut row[(host as usize) << lmc..][..1 << lmc];
-            match routes.next_hops(host) {
-                [] => {}
-                [only] => own.fill(*only),
-                ports => {
-                    let most = usize::from(*ports.last().unwrap_or(&0));
-                    loads.resize(loads.len().max(most + 1), 0);
-                    for path in 0..own.len() {
-                        let (before, rest) = own.split_at_mut(path);
-                        let used = |port: u16| before.iter().filter(|other| **other == port).count();
-                        let least = ports.iter().min_by_key(|&&port| (used(port), loads[usize::from(port)]));
-                        let Some(port) = least else { continue };
-                        rest[0] = *port;
-                        loads[usize::from(*port)] += 1;
-                    }
-                }
+            let ports = routes.next_hops(host);
+            let Ok(count) = u32::try_from(ports.len()) else { continue };
+            if count == 0 {
+                continue;
+            }
+            let below = count.saturating_pow(tier);
+            for path in 0..1 << lmc {
+                let place = (host + path) / below % count;
+                row[((host << lmc) + path) as usize] = ports[place as usize];
             }
         }
     }
@@ -97,7 +90,7 @@ mod tests {
     use super::*;
     use railnet_core::{Rate, Span};
     use railnet_topology::FabricGraph;
-    use railnet_topology::fabric::{FabricKind, LeafSpine, LinkSpec};
+    use railnet_topology::fabric::{FabricKind, FatTree, LeafSpine, LinkSpec};
     use std::collections::BTreeSet;
 
     /// Leaves 0 and 1 with four hosts each, spines 2 to 5.
@@ -127,6 +120,27 @@ mod tests {
         }
         let distinct: BTreeSet<u16> = (4..8).map(|host| up(host, 0)).collect();
         assert_eq!(distinct.len(), 4, "four hosts, four uplinks");
+    }
+
+    #[test]
+    fn tiers_choose_apart_from_each_other() {
+        let links = LinkSpec::new(Rate::gbps(100), Span::from_us(1));
+        let graph = FabricKind::FatTree(FatTree::new(4)).build(&links).unwrap();
+        let (hosts, switches) = (graph.hosts.len() as u32, graph.switches.len() as u32);
+        let routes = Routes::minimal(&graph, &[]);
+        let tables = ForwardingTables::new(&routes, (hosts, switches), 0);
+        // From host 0 to the twelve hosts of other pods: all four cores are used, by three each.
+        let mut cores = std::collections::BTreeMap::new();
+        for host in 4..hosts {
+            let mut vertex = graph.neighbours(railnet_topology::Vertex::Host(0))[0].peer.vertex;
+            for _ in 0..2 {
+                let railnet_topology::Vertex::Switch(switch) = vertex else { panic!("{vertex:?}") };
+                let port = tables.next_hop(switch, host, 0)[0];
+                vertex = graph.neighbours(vertex)[usize::from(port)].peer.vertex;
+            }
+            *cores.entry(format!("{vertex:?}")).or_insert(0) += 1;
+        }
+        assert_eq!(cores.into_values().collect::<Vec<u32>>(), [3; 4]);
     }
 
     #[test]

@@ -143,11 +143,13 @@ impl Exchange {
             if let Some(what) = pair.misread.take() {
                 return Err(what);
             }
-            for end in 0..2 {
-                let came = &self.read[1 - end];
-                if !streams[end].starts_with(came) {
-                    let place = came.iter().zip(&streams[end]).take_while(|(a, b)| a == b).count();
-                    return Err(format!("byte {place} of what end {end} wrote is another one, or too many"));
+            for (came, written) in self.read.iter().rev().zip(streams) {
+                if !written.starts_with(came) {
+                    let place = came.iter().zip(written).take_while(|(a, b)| a == b).count();
+                    return Err(format!(
+                        "byte {place} of a stream of {} is another one, or too many",
+                        written.len()
+                    ));
                 }
             }
             let is_over = (0..2).all(|end| self.read[1 - end].len() == streams[end].len());
@@ -155,7 +157,7 @@ impl Exchange {
             if !goes_on && is_over && is_written {
                 break;
             }
-            if !goes_on && self.stalls(&pair) {
+            if !goes_on && stalls(&pair) {
                 return Err(format!("nothing will happen, and not all has arrived: {:?}", pair.ends));
             }
             if step > STEPS_MAX || pair.now.since(Time::ZERO) > LIMIT {
@@ -184,12 +186,12 @@ impl Exchange {
             virtual_time: pair.now.since(Time::ZERO),
         })
     }
+}
 
-    /// Whether programs have nothing to do, either: what can be read will be, and gives windows again.
-    fn stalls(&self, pair: &Pair) -> bool {
-        pair.ends.iter().all(|end| end.readable() == 0 && end.unacknowledged() > 0)
-            || pair.ends.iter().any(|end| end.failure().is_some())
-    }
+/// Whether programs have nothing to do, either: what can be read will be, and gives windows again.
+fn stalls(pair: &Pair) -> bool {
+    pair.ends.iter().all(|end| end.readable() == 0 && end.unacknowledged() > 0)
+        || pair.ends.iter().any(|end| end.failure().is_some())
 }
 
 #[cfg(test)]
