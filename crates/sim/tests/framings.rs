@@ -85,7 +85,8 @@ fn a_host_is_reached_by_one_path_and_with_a_mask_by_several() {
     // Four connections between two hosts, each twice, over four spines.
     let flow = "[[traffic]]\nkind = \"flow\"\nfrom = 0\nto = 4\nbytes = \"64KB\"\n";
     let uplinks = |lmc: u8| {
-        let flows: String = (0..8).map(|priority| format!("{flow}priority = {priority}\n")).collect();
+        let flows: Vec<String> = (0..8).map(|priority| format!("{flow}priority = {priority}\n")).collect();
+        let flows = flows.concat();
         let text = fabric("infiniband", SPINES, &format!("infiniband = {{ lmc = {lmc} }}\n{flows}"));
         let (outcome, _) = run(&text);
         let used = |link: &&railnet_sim::LinkResult| {

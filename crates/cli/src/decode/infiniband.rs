@@ -7,7 +7,7 @@ use super::describe::{self, Fields};
 pub(super) fn describe(fields: &mut Fields, packet: &InfinibandPacket<'_>) {
     match &packet.route.link {
         Link::Ethernet(ethernet) => describe::ethernet(fields, ethernet),
-        Link::Infiniband(lrh) => local(fields, lrh, packet.route.grh.is_none()),
+        Link::Infiniband(lrh) => local(fields, *lrh, packet.route.grh.is_none()),
     }
     if let Some(grh) = &packet.route.grh {
         global(fields, grh);
@@ -31,7 +31,7 @@ pub(super) fn describe(fields: &mut Fields, packet: &InfinibandPacket<'_>) {
     }
 }
 
-fn local(fields: &mut Fields, lrh: &Lrh, is_all: bool) {
+fn local(fields: &mut Fields, lrh: Lrh, is_all: bool) {
     let arrow = format!("LID {} → {}", lrh.source, lrh.target);
     fields.bare("source_lid", lrh.source.0, arrow);
     fields.hidden("target_lid", lrh.target.0);
