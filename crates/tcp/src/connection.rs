@@ -6,8 +6,10 @@ use railnet_wire::{SackBlocks, Tcp, TcpFlags, TcpOptions};
 use crate::config::Config;
 use crate::control::{Acked, CongestionControl};
 use crate::receiver::{Arrived, Receiver};
+use crate::reduction::Reduction;
 use crate::round_trip::RoundTrip;
 use crate::sender::{Limits, Piece, Sender};
+use crate::state::{Counters, Failure, Segment, State, TimeoutReason};
 
 /// The segment size where the peer says none (RFC 9293, 3.7.1).
 const SEGMENT_SIZE_USUAL: u16 = 536;
@@ -17,76 +19,6 @@ const TIMESTAMPS_BYTES: u64 = 12;
 const ECN_CAPABLE: u8 = 2;
 const CONGESTION: u8 = 3;
 
-/// The states of RFC 9293, 3.3.2.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "they are the names of the specification")]
-pub enum State {
-    Closed,
-    Listen,
-    SynSent,
-    SynReceived,
-    Established,
-    FinWait1,
-    FinWait2,
-    CloseWait,
-    Closing,
-    LastAck,
-    TimeWait,
-}
-
-/// Why a connection is no more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The peer sent RST.
-    Reset,
-    /// Nothing was acknowledged in all of the timeouts.
-    TimedOut,
-}
-
-/// What a deadline is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum TimeoutReason {
-    /// What was sent is not acknowledged.
-    Retransmission,
-    /// An acknowledgement has waited long enough.
-    DelayedAck,
-    /// The peer's window is closed, and it may have opened it unheard.
-    Probe,
-    /// The connection may be forgotten.
-    TimeWait,
-}
-
-/// A segment on its way, and the ECN bits of its IP header.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// Its header.
-    pub tcp: Tcp,
-    /// Its data.
-    pub payload: Vec<u8>,
-    /// 0 not capable, 2 capable, 3 congestion experienced.
-    pub ecn: u8,
-    /// It was sent before.
-    pub is_again: bool,
-}
-
-/// What happened so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Segments sent.
-    pub segments: u64,
-    /// Of those, sent again.
-    pub resent: u64,
-    /// Acknowledgements without data.
-    pub acks: u64,
-    /// Times that loss recovery began from acknowledgements.
-    pub recoveries: u64,
-    /// Times that the retransmission timer ran out.
-    pub timeouts: u64,
-    /// Segments that came with a congestion mark.
-    pub marked: u64,
-}
-
 /// When an acknowledgement has to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AckDue {
@@ -94,32 +26,6 @@ enum AckDue {
     /// At this moment, or with data before.
     By(Time),
     Now,
-}
-
-/// Proportional rate reduction (RFC 9937): in fast recovery what is sent follows what arrives, so that a window that was far too large
-/// falls in one round trip, without a pause and without losses among what is sent again.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reduction {
-    /// Bytes on their way when it began.
-    began_with: u64,
-    /// Bytes that arrived since, and were sent.
-    delivered: u64,
-    sent: u64,
-    /// Bytes that the last acknowledgement told of.
-    last: u64,
-}
-
-impl Reduction {
-    /// Bytes that may be sent now, where so many are on their way and the window is to become `target`.
-    fn allows(&self, pipe: u64, target: u64, segment_size: u64) -> u64 {
-        if pipe > target {
-            let share = u128::from(self.delivered) * u128::from(target) / u128::from(self.began_with.max(1));
-            (share as u64).saturating_sub(self.sent)
-        } else {
-            let conserved = self.delivered.saturating_sub(self.sent).max(self.last) + segment_size;
-            conserved.min(target - pipe)
-        }
-    }
 }
 
 /// One end of a connection.

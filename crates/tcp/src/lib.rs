@@ -37,10 +37,13 @@ mod connection;
 pub mod control;
 mod ranges;
 mod receiver;
+mod reduction;
 mod round_trip;
 
 mod sender;
+mod state;
 pub mod testing;
 
 pub use config::Config;
-pub use connection::{Connection, Counters, Failure, Segment, State, TimeoutReason};
+pub use connection::Connection;
+pub use state::{Counters, Failure, Segment, State, TimeoutReason};

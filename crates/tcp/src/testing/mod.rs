@@ -8,7 +8,8 @@ use std::collections::BinaryHeap;
 use railnet_core::{Bytes, Random, Rate, Span, Time};
 use railnet_wire::{Frame, Tcp, TcpRoute, tcp_packet};
 
-use crate::connection::{Connection, Segment};
+use crate::connection::Connection;
+use crate::state::Segment;
 
 /// Bytes around a segment on an Ethernet: preamble and gap 20, Ethernet 14, IPv4 20, check sequence 4.
 pub const FRAMING: u64 = 58;

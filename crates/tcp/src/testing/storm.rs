@@ -12,8 +12,9 @@ use railnet_core::{Bytes, Fold, Random, Rate, RunDigest, Span, Time};
 
 use super::{Faults, Pair};
 use crate::config::Config;
-use crate::connection::{Connection, Counters, State};
+use crate::connection::Connection;
 use crate::control::ControlKind;
+use crate::state::{Counters, State};
 
 /// A stream has so many bytes at most.
 const STREAM_MAX: u64 = 100_000;
