@@ -1,14 +1,16 @@
 //! `railnet decode`: a line for every packet of a capture.
 
 mod describe;
+mod infiniband;
+mod tcp;
 
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use railnet_wire::Frame;
 use railnet_wire::capture::{Packet, Reader, Timestamp, Undecodable};
+use railnet_wire::{Frame, Framing};
 use serde_json::{Map, Value};
 
 use crate::{Outcome, Usage, input, report};
@@ -18,7 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   railnet decode run.pcapng                 a line per packet
   railnet decode run.pcapng --json          a JSON object per packet
-  railnet decode run.pcapng --check         exit 1 when a RoCE packet is malformed or has a bad ICRC";
+  railnet decode run.pcapng --check         exit 1 when a packet is malformed or has a bad check sequence";
 
 /// The command line of `decode`.
 #[derive(Args)]
@@ -29,7 +31,7 @@ pub(crate) struct Arguments {
     /// Print one JSON object per line, with all fields
     #[arg(long)]
     json: bool,
-    /// Exit with 1 when any RoCE packet is malformed or has a bad ICRC
+    /// Exit with 1 when any RoCE or InfiniBand packet is malformed or has a bad check sequence
     #[arg(long)]
     check: bool,
 }
@@ -39,7 +41,9 @@ pub(crate) struct Arguments {
 struct Counts {
     packets: u64,
     roce: u64,
+    infiniband: u64,
     bad_icrc: u64,
+    bad_vcrc: u64,
     malformed: u64,
 }
 
@@ -80,8 +84,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     // The packets come first, the verdict after them.
     out.flush()?;
     report(&counts.summary());
-    let is_good = counts.bad_icrc == 0 && counts.malformed == 0;
-    Ok(if is_good { Outcome::Done } else { Outcome::CheckFailed })
+    Ok(if counts.is_good() { Outcome::Done } else { Outcome::CheckFailed })
 }
 
 impl Counts {
@@ -91,17 +94,34 @@ impl Counts {
                 self.roce += 1;
                 self.bad_icrc += u64::from(!packet.icrc.is_good());
             }
+            Ok(Frame::Infiniband(packet)) => {
+                let count = match packet.framing() {
+                    Framing::Infiniband => &mut self.infiniband,
+                    _ => &mut self.roce,
+                };
+                *count += 1;
+                self.bad_icrc += u64::from(!packet.icrc.is_good());
+                self.bad_vcrc += u64::from(packet.vcrc.is_some_and(|vcrc| !vcrc.is_good()));
+            }
             Err(Undecodable::Malformed(_)) => self.malformed += 1,
             _ => {}
         }
     }
 
     fn summary(&self) -> String {
-        let Self { packets, roce, bad_icrc, malformed } = self;
-        let verdict = if bad_icrc + malformed == 0 { "good" } else { "BAD" };
+        let Self { packets, roce, infiniband, bad_icrc, bad_vcrc, malformed } = self;
+        let verdict = if self.is_good() { "good" } else { "BAD" };
+        let (of_links, bad_links) = match infiniband {
+            0 => (String::new(), String::new()),
+            _ => (format!(", {infiniband} InfiniBand"), format!(", {bad_vcrc} with a bad VCRC")),
+        };
         format!(
-            "{verdict}: {packets} packets, {roce} RoCE, {bad_icrc} with a bad ICRC, {malformed} malformed"
+            "{verdict}: {packets} packets, {roce} RoCE{of_links}, {bad_icrc} with a bad ICRC{bad_links}, {malformed} malformed"
         )
+    }
+
+    fn is_good(&self) -> bool {
+        self.bad_icrc + self.bad_vcrc + self.malformed == 0
     }
 }
 

@@ -25,6 +25,7 @@ mod huge_pages;
 mod input;
 mod interrupt;
 mod knobs;
+mod links;
 mod list;
 mod live_record;
 mod new;

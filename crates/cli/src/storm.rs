@@ -4,6 +4,7 @@ mod control;
 mod fabric;
 mod live;
 mod nic;
+mod tcp;
 #[cfg(target_arch = "x86_64")]
 mod verbs;
 
@@ -21,6 +22,7 @@ use crate::Outcome;
 const EXAMPLES: &str = "\
 Examples:
   railnet storm nic --seeds 10000      NICs on a bad wire
+  railnet storm tcp --seeds 10000      TCP connections on a bad wire
   railnet storm fabric --seeds 1000    networks of switches with faults
   railnet storm control --seeds 10000  ranks that agree on who has failed
   railnet storm live --seeds 100       collectives between real ranks
@@ -49,6 +51,8 @@ pub(crate) struct Arguments {
 enum Layer {
     /// NICs with random work, against a reference model
     Nic(nic::Arguments),
+    /// TCP connections on a bad wire, under every congestion control, with every byte checked
+    Tcp(tcp::Arguments),
     /// Random networks with random traffic and faults, with everything about them checked
     Fabric(fabric::Arguments),
     /// Ranks that agree on who has failed, while an adversary kills, stops, delays and partitions them
@@ -85,6 +89,7 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
+        Layer::Tcp(arguments) => tcp::run(arguments, out),
         Layer::Fabric(arguments) => fabric::run(arguments, out),
         Layer::Control(arguments) => control::run(arguments, out),
         Layer::Live(arguments) => live::run(arguments, out),

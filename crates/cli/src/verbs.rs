@@ -20,6 +20,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use railnet_core::Bytes;
 use railnet_nic::{Behaviour, Mtu};
+use railnet_wire::Framing;
 
 use crate::Outcome;
 use crate::files::Output;
@@ -32,6 +33,7 @@ Examples:
   railnet verbs write --bytes 8KiB --drop-psn 2
                                                the third packet is lost on the way
   railnet verbs write --pcap write.pcapng      keep the packets for Wireshark
+  railnet verbs write --framing infiniband     the same with the headers of InfiniBand links
   railnet verbs connect                        PD, MR, CQ and QPs, the exchange, and the states RESET to RTS";
 
 /// The longest message: every packet of it is kept and explained.
@@ -105,6 +107,29 @@ enum Profile {
     Rxe,
 }
 
+/// What carries the packets, as it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum FramingName {
+    /// UDP and IP on Ethernet
+    #[value(name = "rocev2")]
+    RoceV2,
+    /// A global route header on Ethernet
+    #[value(name = "rocev1")]
+    RoceV1,
+    /// A local route header on InfiniBand links
+    Infiniband,
+}
+
+impl FramingName {
+    fn framing(self) -> Framing {
+        match self {
+            Self::RoceV2 => Framing::RoceV2,
+            Self::RoceV1 => Framing::RoceV1,
+            Self::Infiniband => Framing::Infiniband,
+        }
+    }
+}
+
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
@@ -148,6 +173,9 @@ struct Raw {
     /// Where NICs differ: do as the specification says, or as Linux Soft-RoCE does
     #[arg(long, value_enum, default_value = "spec")]
     behaviour: Profile,
+    /// What carries the packets
+    #[arg(long, value_enum, default_value = "rocev2")]
+    framing: FramingName,
     /// Where data, keys and sequence numbers come from
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seed)]
     seed: u64,
@@ -180,6 +208,7 @@ struct Plan {
     trouble: Trouble,
     behaviour: Behaviour,
     is_rxe: bool,
+    framing: Framing,
     seed: u64,
 }
 
@@ -244,6 +273,12 @@ impl Raw {
                 kind.name()
             )));
         }
+        if self.behaviour == Profile::Rxe && self.framing == FramingName::Infiniband {
+            return Err(conflict(
+                "--behaviour rxe cannot be used with --framing infiniband: Soft-RoCE has no such links"
+                    .to_owned(),
+            ));
+        }
         let trouble = self.trouble();
         let option = match trouble {
             Trouble::WrongKey => "--wrong-rkey",
@@ -283,6 +318,7 @@ impl Raw {
                 Profile::Rxe => Behaviour::RXE,
             },
             is_rxe: self.behaviour == Profile::Rxe,
+            framing: self.framing.framing(),
             seed: self.seed,
         };
         if let Trouble::Drop(packet) = trouble
@@ -306,6 +342,7 @@ impl Raw {
             ("--pcap", self.pcap.is_some()),
             ("--all", self.all),
             ("--behaviour rxe", self.behaviour == Profile::Rxe),
+            ("--framing", self.framing != FramingName::RoceV2),
             ("what goes wrong (--wrong-rkey, --drop-psn and their like)", self.trouble() != Trouble::None),
         ];
         if let Some((option, _)) = others.iter().find(|(_, is_given)| *is_given) {

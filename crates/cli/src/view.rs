@@ -2,6 +2,7 @@
 
 mod answers;
 mod http;
+mod infiniband;
 mod layers;
 mod packet;
 mod page;

@@ -15,6 +15,7 @@ mod decode;
 mod dependencies;
 mod documents;
 mod dryrun;
+mod framings;
 mod harness;
 mod job;
 mod limits;

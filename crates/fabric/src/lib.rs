@@ -90,6 +90,7 @@ pub use model::config::{FlowControl, Framing, Marking, MarksAt, Routing, Schedul
 pub use model::ecmp::{EcmpSeed, connection_hash};
 pub use model::fault::{Fault, Ports, WhichPacket};
 pub use model::frame::port_mac;
+pub use model::subnet::{ForwardingTables, LMC_MAX, base_lid, last_lid};
 pub use network::{Network, host_gid};
 pub use observe::sample::ChannelSample;
 pub use observe::stall::Stall;

@@ -117,6 +117,11 @@ impl<S: Sink> Network<S> {
         self.topology.component(vertex)
     }
 
+    /// What packets look like on links.
+    pub fn framing(&self) -> railnet_wire::Framing {
+        self.fabric.framing.kind
+    }
+
     /// The component of the network as a whole: link failures and changes of routes are its events.
     pub fn environment(&self) -> Component {
         self.topology.environment()

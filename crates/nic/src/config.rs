@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use railnet_core::{Component, Rate, Span};
-use railnet_wire::{Gid, NakCode};
+use railnet_wire::{Framing, Gid, NakCode};
 
 use crate::control::ControlConfig;
 use crate::recovery::RecoveryKind;
@@ -215,6 +215,8 @@ pub struct NicConfig {
     pub burst_packets: u16,
     /// The priority of each DSCP value.
     pub priorities: [u8; 64],
+    /// What carries its packets: the rate limiter counts all bytes on the wire.
+    pub framing: Framing,
 }
 
 impl NicConfig {
@@ -240,6 +242,7 @@ impl NicConfig {
             notification_interval: Span::from_us(50),
             burst_packets: 16,
             priorities: std::array::from_fn(|dscp| (dscp >> 3) as u8),
+            framing: Framing::RoceV2,
         }
     }
 }

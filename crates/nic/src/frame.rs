@@ -6,8 +6,8 @@
 use railnet_core::GhostRun;
 use railnet_core::event::Sink;
 use railnet_wire::{
-    Ethernet, Extension, Frame, HEADROOM, Headers, Ipv4, Network, RocePacket, Udp, datagram_length,
-    emit_around,
+    Ethernet, Extension, Frame, Framing, Grh, HEADROOM, Headers, InfinibandPacket, Lid, Link, Lrh, Mac,
+    Network, RocePacket, Route, datagram_length, emit_around, emit_route_around, roce_v1_ethernet, seal_link,
 };
 
 use crate::context::Context;
@@ -26,12 +26,39 @@ pub enum WireForm {
     Bytes,
 }
 
+/// The headers in front of the transport headers of a packet on a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Front {
+    /// RoCEv2.
+    Ip(Ethernet, Network),
+    /// RoCE v1, or an InfiniBand link.
+    Route(Route),
+}
+
+impl Front {
+    /// That of RoCE v1, between the ports with these addresses, with a priority tag.
+    pub fn roce_v1([source, target]: [Mac; 2], network: &Network, priority: u8) -> Self {
+        let Network { traffic_class, flow_label, hop_limit, .. } = *network;
+        // The ECN bits are IP's: a GRH has a traffic class without them.
+        let traffic_class = traffic_class & !3;
+        let grh =
+            Grh { traffic_class, flow_label, hop_limit, source: network.source, target: network.target };
+        let link = Link::Ethernet(roce_v1_ethernet(source, target, priority));
+        Self::Route(Route { link, grh: Some(grh) })
+    }
+
+    /// That of an InfiniBand link within a subnet.
+    pub const fn infiniband([source, target]: [Lid; 2], virtual_lane: u8, service_level: u8) -> Self {
+        let lrh = Lrh { virtual_lane, service_level, source, target, is_global: false };
+        Self::Route(Route { link: Link::Infiniband(lrh), grh: None })
+    }
+}
+
 /// Makes a frame of a packet. `buffer` holds the payload from [`HEADROOM`] on where that has bytes, and nothing behind
 /// it where it is a ghost; the frame begins at the place that is returned.
 pub fn emit(
     buffer: &mut Vec<u8>,
-    ethernet: &Ethernet,
-    network: &Network,
+    front: &Front,
     headers: &Headers,
     extension: &Extension,
     ghost: Option<&[GhostRun]>,
@@ -40,19 +67,26 @@ pub fn emit(
     if let Some(runs) = ghost {
         Segments::append_pattern(runs, buffer);
     }
-    emit_around(buffer, Some(ethernet), network, headers, extension)
+    match front {
+        Front::Ip(ethernet, network) => emit_around(buffer, Some(ethernet), network, headers, extension),
+        Front::Route(route) => emit_route_around(buffer, route, headers, extension),
+    }
 }
 
-/// How many bits behind the UDP header of a packet the ICRC covers: those that [`flip`] may hit.
+/// How many bits of a packet from its BTH on the ICRC covers: those that [`flip`] may hit.
 pub fn covered_bits(headers: &Headers, extension: &Extension, payload: u32) -> u64 {
     (datagram_length(headers, extension, payload as usize) - extension.varying_bytes()) as u64 * 8
 }
 
-/// Flips bit `bit` of those that the ICRC covers, in a frame over IPv4 without a VLAN tag that has `extension`.
-pub fn flip(frame: &mut [u8], extension: &Extension, bit: u64) {
+/// Flips bit `bit` of those that the ICRC covers, in a frame that has `extension`; over IPv4 without a VLAN tag, or with a [`Front`]
+/// that was made here. The next port writes a VCRC anew, so that the ICRC alone finds the damage.
+pub fn flip(frame: &mut [u8], framing: Framing, extension: &Extension, bit: u64) {
     let mut covered = (0..).filter(|at| !extension.varies(*at));
     let byte = covered.nth((bit / 8) as usize).expect("most bytes of a packet do not vary");
-    frame[Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + byte] ^= 1 << (bit % 8);
+    frame[framing.front() + byte] ^= 1 << (bit % 8);
+    if framing == Framing::Infiniband {
+        seal_link(frame);
+    }
 }
 
 /// What the bytes of a frame do not say.
@@ -64,6 +98,8 @@ pub struct Sent<'a> {
     pub network: &'a Network,
     /// Its headers when it was sent.
     pub headers: &'a Headers,
+    /// What carries it.
+    pub framing: Framing,
     /// A bit of it was flipped on the way.
     pub is_damaged: bool,
 }
@@ -81,31 +117,53 @@ pub fn deliver<M: Memory, S: Sink>(
     frame: &[u8],
     sent: &Sent<'_>,
 ) -> Result<(), DropReason> {
-    let parsed = match Frame::parse(frame) {
-        Ok(Frame::Roce(packet)) if packet.icrc.is_good() => Some(packet),
-        _ => None,
+    let parsed = match sent.framing {
+        Framing::RoceV2 | Framing::RoceV1 => Frame::parse(frame),
+        Framing::Infiniband => Frame::parse_infiniband(frame),
     };
-    assert!(
-        parsed.is_some() || sent.is_damaged,
-        "a frame that nothing touched is not read back: {:?}",
-        sent.headers
-    );
-    let network = parsed.as_ref().map_or(*sent.network, RocePacket::network);
+    let network;
     let inbound = match &parsed {
-        Some(packet) => Inbound {
-            network: &network,
-            headers: &packet.headers,
-            extension: (!packet.extension.is_none()).then_some(&packet.extension),
-            payload: sent.ghost.map_or(Payload::Bytes(packet.payload), Payload::Ghost),
-            intact: true,
-        },
-        None => Inbound {
-            network: &network,
-            headers: sent.headers,
-            extension: None,
-            payload: Payload::Bytes(&[]),
-            intact: false,
-        },
+        Ok(Frame::Roce(packet)) if packet.icrc.is_good() => {
+            network = packet.network();
+            let RocePacket { headers, extension, payload, .. } = packet;
+            sent.inbound(&network, headers, extension, payload)
+        }
+        Ok(Frame::Infiniband(packet)) if packet.icrc.is_good() => {
+            network = sent.network_of(packet);
+            let InfinibandPacket { headers, extension, payload, .. } = packet;
+            sent.inbound(&network, headers, extension, payload)
+        }
+        _ => {
+            assert!(sent.is_damaged, "a frame that nothing touched is not read back: {:?}", sent.headers);
+            let (network, headers) = (sent.network, sent.headers);
+            Inbound { network, headers, extension: None, payload: Payload::Bytes(&[]), intact: false }
+        }
     };
     nic.receive(cx, &inbound)
+}
+
+impl<'a> Sent<'a> {
+    fn inbound(
+        &self,
+        network: &'a Network,
+        headers: &'a Headers,
+        extension: &'a Extension,
+        payload: &'a [u8],
+    ) -> Inbound<'a> {
+        Inbound {
+            network,
+            headers,
+            extension: (!extension.is_none()).then_some(extension),
+            payload: self.ghost.map_or(Payload::Bytes(payload), Payload::Ghost),
+            intact: true,
+        }
+    }
+
+    /// The addressing of a packet that has none of IP's: what the receiver knows of its connection, and the congestion that the
+    /// packet met, which InfiniBand says in the BTH (FECN).
+    fn network_of(&self, packet: &InfinibandPacket<'_>) -> Network {
+        debug_assert!(packet.route.grh.is_none_or(|grh| grh.source == self.network.source));
+        let congestion = if packet.headers.bth.fecn { 3 } else { 0 };
+        Network { traffic_class: self.network.traffic_class | congestion, ..*self.network }
+    }
 }

@@ -2,14 +2,13 @@
 
 use railnet_core::event::PacketId;
 use railnet_core::{Bytes, GhostRun, Label};
-use railnet_wire::{Extension, Headers, Network};
+use railnet_wire::{Extension, Framing, Headers, Network};
 
 use crate::memory::{GhostRuns, Memory};
 use crate::region::CheckedMemory;
 
-/// Bytes of a RoCEv2 packet on an Ethernet besides transport headers and payload: preamble and gap (20), Ethernet (14),
-/// IPv4 (20), UDP (8), ICRC (4), FCS (4). The rate limiter counts them.
-pub(crate) const FRAMING: u64 = 70;
+/// Bytes of a RoCEv2 packet on an Ethernet besides transport headers and payload. The rate limiter counts them.
+pub(crate) const FRAMING: u64 = Framing::RoceV2.overhead() as u64;
 
 /// Bytes of a packet in the middle of a message on the wire besides its payload: framing and BTH.
 pub(crate) const OVERHEAD_LEAST: u64 = FRAMING + 12;
@@ -132,8 +131,13 @@ pub struct Inbound<'a> {
     pub intact: bool,
 }
 
-/// Bytes that a packet takes on the wire, all framing and an extension of so many bytes counted.
+/// Bytes that a RoCEv2 packet takes on the wire, all framing and an extension of so many bytes counted.
 pub(crate) fn wire_bytes(headers: &Headers, extension: usize, payload: u32) -> Bytes {
     let length = headers.length() + extension;
     Bytes(FRAMING + length as u64 + u64::from(payload.next_multiple_of(4)))
+}
+
+/// The same of a packet that is carried otherwise.
+pub(crate) fn reframed(bytes: Bytes, framing: Framing) -> Bytes {
+    Bytes(bytes.0 - FRAMING + u64::from(framing.overhead()))
 }

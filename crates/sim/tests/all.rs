@@ -7,6 +7,7 @@ mod effects;
 mod faults;
 mod fidelities;
 mod flow_level;
+mod framings;
 mod job_faults;
 mod job_memo;
 mod job_servers;

@@ -63,6 +63,7 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "fabric.link", &fabric("link = { nonsense = 1 }\n"));
     documented(&sections, "fabric.switch", &fabric("switch = { nonsense = 1 }\n"));
     documented(&sections, "fabric.switch.ecn", &fabric("switch = { ecn = { nonsense = 1 } }\n"));
+    documented(&sections, "fabric.infiniband", &fabric("infiniband = { nonsense = 1 }\n"));
     documented(&sections, "fabric.scheduling", &fabric("scheduling = { nonsense = 1 }\n"));
     documented(&sections, "[nic]", &fabric("[nic]\nnonsense = 1\n"));
     documented(&sections, "[cluster]", &fabric("[cluster]\nnonsense = 1\n"));
@@ -190,18 +191,20 @@ fn presets_choose_what_their_rows_say_and_written_keys_win() {
     let mut seen = Vec::new();
     for row in rows {
         let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
-        let [_, preset, flow_control, ecn, routing, control, recovery, timeout, _] = cells[..] else {
+        let [_, preset, framing, flow_control, ecn, routing, control, recovery, timeout, _] = cells[..]
+        else {
             panic!("{row}");
         };
         let short = format!("preset = {preset}\n[fabric]\n{SHAPE}");
         let choices = format!(
-            "[fabric]\n{SHAPE}routing = {routing}\nswitch = {{ flow_control = {flow_control}, ecn = {ecn} }}\n\
+            "[fabric]\n{SHAPE}framing = {framing}\nrouting = {routing}\nswitch = {{ flow_control = {flow_control}, ecn = {ecn} }}\n\
              [nic]\ncontrol = {control}\nrecovery = {recovery}\ntimeout = {timeout}\n"
         );
         let chosen = |text: &str| {
             let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
             let (control, recovery) = (scenario.control(), scenario.recovery());
-            format!("{:?} {control:?} {recovery:?} {}", scenario.switch_config(), scenario.timeout())
+            let (switch, framing) = (scenario.switch_config(), scenario.framing());
+            format!("{framing:?} {switch:?} {control:?} {recovery:?} {}", scenario.timeout())
         };
         assert_eq!(chosen(&short), chosen(&choices), "{row}");
         // Whatever the preset, what is written holds.

@@ -44,6 +44,24 @@ fn a_run_of_bytes_has_the_digest_of_the_run_of_values() {
             "{ }".to_owned(),
             "routing = \"flowlet\"\nframing = \"payload64\"\n[nic]\ncontrol = \"timely\"",
         ),
+        (leaves, format!("{{ {eager} }}"), "framing = \"rocev2\"\nlink = { bit_error_rate = 1e-7 }"),
+        (
+            leaves,
+            "{ }".to_owned(),
+            "framing = \"rocev1\"\nlink = { bit_error_rate = 1e-7 }\n[nic]\nack_priority = 5",
+        ),
+        (single, "{ buffer = \"2MB\" }".to_owned(), "framing = \"rocev1\"\n[nic]\ncontrol = \"timely\""),
+        (
+            leaves,
+            "{ }".to_owned(),
+            "framing = \"infiniband\"\ninfiniband = { lmc = 1 }\n[nic]\nack_priority = 2",
+        ),
+        (
+            leaves,
+            "{ cut_through = true }".to_owned(),
+            "framing = \"infiniband\"\nrouting = \"adaptive\"\nlink = { bit_error_rate = 1e-7 }\n[nic]\nrecovery = \"selective-repeat\"",
+        ),
+        (dragonfly, "{ }".to_owned(), "framing = \"infiniband\""),
     ];
     for (index, (topology, switch, rest)) in cases.iter().enumerate() {
         let case = &scenario(topology, switch, rest);

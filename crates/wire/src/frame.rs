@@ -12,11 +12,13 @@ use crate::authentication::Authentication;
 use crate::bytes::u16_at;
 use crate::ethernet::{EtherType, Ethernet};
 use crate::icrc::{self, Fronts, ICRC_LENGTH, Identification, PayloadSum};
+use crate::infiniband::InfinibandPacket;
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
 use crate::network::{Ip, Network};
 use crate::pfc::Pause;
+use crate::tcp::{self, TCP_PROTOCOL, TcpPacket};
 use crate::transport::{Bth, Extension, Headers, ParsedHeaders, pad_length};
 use crate::udp::{ROCE_PORT, UDP_PROTOCOL, Udp};
 
@@ -69,11 +71,14 @@ pub struct RocePacket<'a> {
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all frames are RoCEv2")]
 #[non_exhaustive]
 pub enum Frame<'a> {
     /// A RoCEv2 packet.
     Roce(RocePacket<'a>),
+    /// A packet of the InfiniBand transport without IP and UDP: on an InfiniBand link, or RoCE v1.
+    Infiniband(InfinibandPacket<'a>),
+    /// A TCP segment.
+    Tcp(TcpPacket<'a>),
     /// A priority pause.
     Pause {
         /// Its Ethernet header.
@@ -90,7 +95,7 @@ pub enum Frame<'a> {
     },
 }
 
-/// What a frame is that is not RoCEv2.
+/// What a frame is that does not carry the InfiniBand transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Other {
@@ -104,6 +109,8 @@ pub enum Other {
     Fragment,
     /// UDP for another port.
     Port(u16),
+    /// A raw packet on an InfiniBand link: no InfiniBand transport in it.
+    RawInfiniband,
 }
 
 impl fmt::Display for Other {
@@ -121,6 +128,7 @@ impl fmt::Display for Other {
             Self::Protocol(number) => write!(f, "IP protocol {number}"),
             Self::Fragment => f.write_str("IP fragment"),
             Self::Port(port) => write!(f, "UDP port {port}"),
+            Self::RawInfiniband => f.write_str("raw InfiniBand packet"),
         }
     }
 }
@@ -141,6 +149,7 @@ impl<'a> Frame<'a> {
             EtherType::IPV4 if version == Some(6) => wrong_version(Layer::Ipv4),
             EtherType::IPV6 if version == Some(4) => wrong_version(Layer::Ipv6),
             EtherType::IPV4 | EtherType::IPV6 => Self::parse_layers(Some(ethernet), rest),
+            EtherType::ROCE_V1 => Self::parse_roce_v1(ethernet, rest),
             EtherType::MAC_CONTROL if Pause::is_priority_pause(rest) => {
                 Pause::parse(rest).map(|pause| Self::Pause { ethernet, pause })
             }
@@ -161,6 +170,11 @@ impl<'a> Frame<'a> {
                 Ok(found) if has_good_icrc(bytes, &found.2) => found,
                 _ => return Ok(Self::Other { ethernet, kind }),
             },
+            // A segment of which not all is there is TCP still, but no more is known of it.
+            Some(kind @ Other::Protocol(TCP_PROTOCOL)) => {
+                let whole = tcp::parse_packet(ethernet, bytes);
+                return Ok(whole.map_or(Self::Other { ethernet, kind }, Self::Tcp));
+            }
             Some(kind) => return Ok(Self::Other { ethernet, kind }),
             None => parse_to_udp(bytes)?,
         };
@@ -306,7 +320,7 @@ pub fn parse_datagram(
 
 /// Where in a UDP payload the extension header lies.
 #[inline]
-fn extension_of(parsed: &ParsedHeaders) -> Range<usize> {
+pub(crate) fn extension_of(parsed: &ParsedHeaders) -> Range<usize> {
     Bth::LENGTH..Bth::LENGTH + parsed.extension
 }
 
@@ -513,7 +527,7 @@ fn has_good_icrc(bytes: &[u8], datagram: &Range<usize>) -> bool {
 }
 
 /// The transport headers of a UDP payload, where its own payload lies in it, and its authentication trailer.
-fn parse_transport(
+pub(crate) fn parse_transport(
     datagram: &[u8],
 ) -> Result<(ParsedHeaders, Range<usize>, Option<Authentication>), Malformed> {
     if datagram.len() > DATAGRAM_BYTES_MAX {
@@ -538,7 +552,7 @@ fn parse_transport(
     Ok((parsed, parsed.length..parsed.length + padded - parsed.pad, authentication))
 }
 
-fn found_icrc(bytes: &[u8]) -> u32 {
+pub(crate) fn found_icrc(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(bytes.try_into().expect("cut to the length of an ICRC"))
 }
 

@@ -6,12 +6,16 @@
 //! the BTH that holds the congestion bits (IBTA annex A17). It is stored with its lowest byte first. In a packet with
 //! Railnet's extension header, the telemetry that switches write on the way is set to ones too.
 //!
+//! Without IP, on InfiniBand links and in RoCE v1, it covers the LRH but for the virtual lane, or ones and the GRH where the packet has
+//! one (IBTA volume 1, 7.8.1).
+//!
 //! The IPv4 ID is covered. A UDP socket does not see the ID of what it receives, so [`recover_identification`]
 //! finds it: a CRC is linear, and the difference between the ICRC of a packet and that of the same packet with
 //! ID 0 is the ID as a polynomial, times a power of x that follows from the length alone.
 
 use crc32fast::Hasher;
 
+use crate::infiniband::{Grh, Lrh};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
@@ -271,10 +275,39 @@ fn mask(headers: &mut [u8], ip_length: usize) {
     Bth::mask(&mut headers[ip_length + Udp::LENGTH..]);
 }
 
+/// The ICRC of a packet with this GRH, whose variable fields are ones, over the bytes from BTH to padding. Ones stand for its LRH,
+/// which routers replace.
+///
+/// # Panics
+/// When `covered` is shorter than a BTH.
+pub(crate) fn of_global(masked_grh: &[u8; Grh::LENGTH], covered: &[u8]) -> u32 {
+    behind(Hasher::new_with_initial(CRC_OF_ROUTE_HEADER), masked_grh, covered)
+}
+
+/// The same for a packet within its subnet, whose LRH is covered but for the virtual lane.
+///
+/// # Panics
+/// When `covered` is shorter than a BTH.
+pub(crate) fn of_local(masked_lrh: [u8; Lrh::LENGTH], covered: &[u8]) -> u32 {
+    behind(Hasher::new(), &masked_lrh, covered)
+}
+
+fn behind(mut hasher: Hasher, masked_route: &[u8], covered: &[u8]) -> u32 {
+    let (base, rest) = covered.split_at(Bth::LENGTH);
+    let mut masked: [u8; Bth::LENGTH] = base.try_into().expect("split at its length");
+    Bth::mask(&mut masked);
+    hasher.update(masked_route);
+    read(hasher, &masked, rest).finalize()
+}
+
 /// Reads the masked headers up to the BTH, and what follows it.
 #[inline]
 fn start(masked_headers: &[u8], rest: &[u8]) -> Hasher {
-    let mut hasher = Hasher::new_with_initial(CRC_OF_ROUTE_HEADER);
+    read(Hasher::new_with_initial(CRC_OF_ROUTE_HEADER), masked_headers, rest)
+}
+
+#[inline]
+fn read(mut hasher: Hasher, masked_headers: &[u8], rest: &[u8]) -> Hasher {
     hasher.update(masked_headers);
     let base = &masked_headers[masked_headers.len() - Bth::LENGTH..];
     match extension::masked(base, rest) {

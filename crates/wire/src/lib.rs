@@ -1,8 +1,10 @@
-//! RoCEv2 on the wire: what each byte means, from the Ethernet header to the ICRC, and the capture files that hold it.
+//! The InfiniBand transport on the wire, as RoCEv2, RoCE v1 and InfiniBand: what each byte means, from the first header to the
+//! last check sequence, and the capture files that hold it.
 //!
 //! Each header is a small struct of valid values in a file of its own, which states the offsets of its fields once and
 //! has a way to read it from bytes and one to write it. [`Headers`] are the transport headers that the NIC speaks,
-//! [`Extension`] in them is what RoCEv2 has no field for, [`Network`] is the addressing around them, [`Frame`] is any Ethernet frame taken apart, [`mad`] holds the messages
+//! [`Extension`] in them is what RoCEv2 has no field for, [`Network`] is the addressing around them in RoCEv2, [`Route`] in RoCE v1 and on
+//! InfiniBand links, [`Frame`] is any frame taken apart, [`mad`] holds the messages
 //! that set up connections, [`icrc`] the check at the end of every packet, [`capture`] reads and writes pcap and
 //! pcapng.
 //!
@@ -44,6 +46,7 @@ mod ethernet;
 mod frame;
 mod gid;
 pub mod icrc;
+mod infiniband;
 mod ipv4;
 mod ipv6;
 pub mod mad;
@@ -52,6 +55,7 @@ mod network;
 mod opcode;
 mod pfc;
 pub mod router;
+mod tcp;
 mod transport;
 mod udp;
 
@@ -63,12 +67,19 @@ pub use frame::{
 };
 pub use gid::Gid;
 pub use icrc::{Fronts, ICRC_LENGTH, Identification, PayloadSum, SEGMENTS_MAX};
+pub use infiniband::{
+    Framing, Grh, InfinibandPacket, Lid, Link, Lrh, Route, VCRC_LENGTH, Vcrc, emit_route_around,
+    forward_infiniband, roce_v1_ethernet, seal_link, vcrc,
+};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use malformed::{Layer, Malformed};
 pub use network::{GRH_LENGTH, Ip, Network};
 pub use opcode::{Opcode, Position, Transport};
 pub use pfc::{PRIORITIES, Pause};
+pub use tcp::{
+    SACK_BLOCKS_MAX, SackBlocks, TCP_PROTOCOL, Tcp, TcpFlags, TcpOptions, TcpPacket, TcpRoute, tcp_packet,
+};
 pub use transport::{
     Aeth, AtomicEth, Bth, CongestionEcho, Deth, Extended, Extension, Headers, Hop, Layout, NakCode,
     ParsedHeaders, Reth, SelectiveAck, Syndrome, Telemetry, TelemetryBlock, pad_length,

@@ -9,9 +9,13 @@ use std::fmt;
 pub enum Layer {
     Ethernet,
     Vlan,
+    LocalRoute,
+    GlobalRoute,
     Ipv4,
     Ipv6,
     Udp,
+    Tcp,
+    TcpOption,
     BaseTransport,
     Extension,
     RdmaExtended,
@@ -29,6 +33,7 @@ pub enum Layer {
     Mad,
     ConnectionManagement,
     CmaPrivate,
+    ErfRecord,
 }
 
 impl Layer {
@@ -37,9 +42,13 @@ impl Layer {
         match self {
             Self::Ethernet => "Ethernet",
             Self::Vlan => "VLAN tag",
+            Self::LocalRoute => "LRH",
+            Self::GlobalRoute => "GRH",
             Self::Ipv4 => "IPv4",
             Self::Ipv6 => "IPv6",
             Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+            Self::TcpOption => "TCP option",
             Self::BaseTransport => "BTH",
             Self::Extension => "Railnet extension",
             Self::RdmaExtended => "RETH",
@@ -57,6 +66,7 @@ impl Layer {
             Self::Mad => "MAD",
             Self::ConnectionManagement => "CM message",
             Self::CmaPrivate => "CMA private data",
+            Self::ErfRecord => "ERF record",
         }
     }
 }

@@ -108,7 +108,7 @@ pub fn fill_udp_checksum(packet: &mut [u8]) -> Result<(), Malformed> {
 }
 
 /// The 16-bit words of `bytes` added up, an odd byte at the end as the high half of one.
-fn sum(bytes: &[u8]) -> u64 {
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
     let words: u64 = words.iter().map(|&word| u64::from(u16::from_be_bytes(word))).sum();
     words + rest.first().map_or(0, |&byte| u64::from(byte) << 8)

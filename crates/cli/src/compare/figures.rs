@@ -194,20 +194,21 @@ fn add_network(figures: &mut Figures, scenario: &Scenario, outcome: &Outcome, wi
         figures.put("host_memory_bytes", "written to host memory", Kind::Bytes, written as f64);
     }
     if let Some(packets) = Totals::of(outcome).packets {
+        let ethernet = packets.on_ethernet();
         let counts = [
             ("packet_hops", "packets × links", packets.packet_hops),
             ("drops", "packets dropped", packets.drops),
             ("losses", "packets lost on links", packets.losses),
             ("resent", "packets sent again", packets.resent),
             ("timeouts", "timeouts", packets.timeouts),
-            ("marks", "ECN marks", packets.marks),
-            ("notifications", "congestion notifications", packets.notifications),
-            ("pauses", "pauses", packets.pauses),
+            ("marks", "ECN marks", ethernet.marks),
+            ("notifications", "congestion notifications", ethernet.notifications),
+            ("pauses", "pauses", ethernet.pauses),
         ];
         for (key, label, number) in counts {
             figures.put(key, label, Kind::Count, number as f64);
         }
-        figures.put("paused_us", "time paused, all links together", Kind::Time, packets.paused_us);
+        figures.put("paused_us", "time paused, all links together", Kind::Time, ethernet.paused_us);
         figures.put("max_queue_bytes", "longest queue", Kind::Bytes, packets.max_queue_bytes as f64);
     }
     let part = |link: &LinkResult| utilisation(link, window);

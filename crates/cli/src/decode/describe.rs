@@ -5,10 +5,12 @@ use std::fmt;
 use railnet_wire::capture::{Packet, Undecodable};
 use railnet_wire::mad::{CmaHeader, ConnectionMad, MANAGEMENT_QUEUE_PAIR, Message};
 use railnet_wire::{
-    Aeth, CongestionEcho, Deth, Ethernet, Extended, Extension, Frame, Hop, Icrc, Ip, Malformed, Opcode,
-    Pause, Reth, RocePacket, SelectiveAck, Syndrome, Telemetry, TelemetryBlock,
+    Aeth, Authentication, CongestionEcho, Deth, Ethernet, Extended, Extension, Frame, Headers, Hop, Icrc, Ip,
+    Malformed, Opcode, Pause, Reth, RocePacket, SelectiveAck, Syndrome, Telemetry, TelemetryBlock,
 };
 use serde_json::{Map, Value, json};
+
+use super::{infiniband, tcp};
 
 /// How a field stands in the line.
 enum Style {
@@ -43,16 +45,16 @@ impl Fields {
         self.0.into_iter().map(|(name, value, _)| (name.to_owned(), value)).collect()
     }
 
-    fn bare(&mut self, name: &'static str, value: impl Into<Value>, text: impl fmt::Display) {
+    pub(super) fn bare(&mut self, name: &'static str, value: impl Into<Value>, text: impl fmt::Display) {
         self.0.push((name, value.into(), Style::Bare(text.to_string())));
     }
 
-    fn hidden(&mut self, name: &'static str, value: impl Into<Value>) {
+    pub(super) fn hidden(&mut self, name: &'static str, value: impl Into<Value>) {
         self.0.push((name, value.into(), Style::Hidden));
     }
 
     /// A number that people read as one.
-    fn decimal(&mut self, name: &'static str, value: impl Into<u64>) {
+    pub(super) fn decimal(&mut self, name: &'static str, value: impl Into<u64>) {
         let value = value.into();
         self.0.push((name, value.into(), Style::Named(value.to_string())));
     }
@@ -75,7 +77,7 @@ impl Fields {
     }
 
     /// Shown in the line only where it holds.
-    fn flag(&mut self, name: &'static str, is_set: bool) {
+    pub(super) fn flag(&mut self, name: &'static str, is_set: bool) {
         let style = if is_set { Style::Bare(name.replace('_', " ")) } else { Style::Hidden };
         self.0.push((name, is_set.into(), style));
     }
@@ -86,10 +88,12 @@ pub(super) fn packet(packet: &Packet, frame: &Result<Frame<'_>, Undecodable>) ->
     let mut fields = Fields::default();
     match frame {
         Ok(Frame::Roce(roce)) => describe_roce(&mut fields, roce),
+        Ok(Frame::Infiniband(packet)) => infiniband::describe(&mut fields, packet),
+        Ok(Frame::Tcp(packet)) => tcp::describe(&mut fields, packet),
         Ok(Frame::Pause { ethernet, pause }) => describe_pause(&mut fields, ethernet, pause),
         Ok(Frame::Other { ethernet, kind }) => {
             if let Some(ethernet) = ethernet {
-                describe_ethernet(&mut fields, ethernet);
+                self::ethernet(&mut fields, ethernet);
             }
             fields.bare("kind", "other", "not RoCE:");
             fields.bare("what", kind.to_string(), kind);
@@ -111,7 +115,7 @@ pub(super) fn packet(packet: &Packet, frame: &Result<Frame<'_>, Undecodable>) ->
     fields
 }
 
-fn describe_ethernet(fields: &mut Fields, ethernet: &Ethernet) {
+pub(super) fn ethernet(fields: &mut Fields, ethernet: &Ethernet) {
     fields.hidden("source_mac", ethernet.source.to_string());
     fields.hidden("target_mac", ethernet.target.to_string());
     if let Some(tag) = ethernet.vlan {
@@ -137,7 +141,7 @@ fn describe_pause(fields: &mut Fields, ethernet: &Ethernet, pause: &Pause) {
 
 fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     if let Some(ethernet) = &packet.ethernet {
-        describe_ethernet(fields, ethernet);
+        self::ethernet(fields, ethernet);
     }
     let network = packet.network();
     let (source_port, target_port) = (packet.udp.source_port, packet.udp.target_port);
@@ -164,8 +168,20 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     fields.hidden("ecn", network.ecn());
     fields.flag("congestion_experienced", network.ecn() == 3);
 
-    let bth = packet.headers.bth;
     fields.hidden("kind", "roce");
+    transport(fields, &packet.headers, &packet.extension, packet.payload, packet.authentication);
+    self::icrc(fields, packet.icrc);
+}
+
+/// The transport headers of a packet, and what they carry.
+pub(super) fn transport(
+    fields: &mut Fields,
+    headers: &Headers,
+    extension: &Extension,
+    payload: &[u8],
+    authentication: Option<Authentication>,
+) {
+    let bth = headers.bth;
     fields.bare("opcode", bth.opcode.name(), bth.opcode);
     fields.hidden("opcode_number", bth.opcode as u8);
     fields.hexadecimal("qp", bth.destination.value());
@@ -176,21 +192,24 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     fields.flag("fecn", bth.fecn);
     fields.flag("becn", bth.becn);
     fields.unless("pkey", bth.partition, 0xffff, format!("{:#06x}", bth.partition));
-    describe_extension(fields, &packet.extension);
-    describe_extended(fields, &packet.headers.extended);
-    let length = packet.payload.len();
+    describe_extension(fields, extension);
+    describe_extended(fields, &headers.extended);
+    let length = payload.len();
     fields.bare("payload_bytes", length, format_args!("{length} B"));
 
-    if let Some(authentication) = packet.authentication {
+    if let Some(authentication) = authentication {
         let counter = authentication.counter;
         fields.bare("authentication_counter", counter, format_args!("authenticated #{counter}"));
         fields.hidden("authentication_tag", format!("{:032x}", u128::from_be_bytes(authentication.tag)));
     }
     let is_management = bth.destination.value() == MANAGEMENT_QUEUE_PAIR;
     if is_management && bth.opcode == Opcode::UdSendOnly {
-        describe_connection(fields, packet.payload);
+        describe_connection(fields, payload);
     }
-    let icrc = packet.icrc;
+}
+
+/// An ICRC, and whether it is right.
+pub(super) fn icrc(fields: &mut Fields, icrc: Icrc) {
     fields.hidden("icrc", icrc.found);
     fields.hidden("icrc_computed", icrc.computed);
     let Icrc { found, computed } = icrc;

@@ -13,10 +13,12 @@ use railnet_core::{Label, Span, Time};
 use railnet_fabric::Tapped;
 use railnet_sim::Run;
 use railnet_topology::{FabricGraph, LinkKind, Vertex};
-use railnet_wire::capture::{CaptureError, InterfaceId, LinkType, PcapngWriter, Timestamp};
+use railnet_wire::Framing;
+use railnet_wire::capture::{CaptureError, InterfaceId, PcapngWriter, Timestamp};
 
 use crate::Usage;
 use crate::files::Output;
+use crate::links;
 use crate::words::{self, grouped};
 
 /// So many hosts are all listened to where nobody says which: more would be a file for nobody.
@@ -72,6 +74,7 @@ pub(super) struct Capture {
     output: Output,
     writer: PcapngWriter<BufWriter<File>>,
     graph: FabricGraph,
+    framing: Framing,
     /// Pairs of hosts; all where there are none.
     flows: Vec<[u32; 2]>,
     between: (Time, Time),
@@ -94,8 +97,8 @@ impl Capture {
         let links = taps(options, &graph).map_err(Usage::of)?;
         let flows = options.flow.iter().map(|flow| pair(flow, &graph)).collect::<anyhow::Result<_>>();
         let flows = flows.map_err(Usage::of)?;
-        let (name, file) = (output.name().to_owned(), output.handle()?);
-        let mut capture = Self::new(output, file, graph, &links)
+        let (name, file, framing) = (output.name().to_owned(), output.handle()?, run.framing());
+        let mut capture = Self::new(output, file, (graph, framing), &links)
             .with_context(|| format!("cannot write {}", name.display()))?;
         capture.flows = flows;
         capture.between = options.between.unwrap_or(capture.between);
@@ -109,18 +112,29 @@ impl Capture {
     fn new(
         output: Output,
         file: File,
-        graph: FabricGraph,
-        links: &BTreeSet<u32>,
+        (graph, framing): (FabricGraph, Framing),
+        tapped: &BTreeSet<u32>,
     ) -> Result<Self, CaptureError> {
         let mut writer = PcapngWriter::new(BufWriter::new(file))?;
         let mut interfaces = vec![None; graph.links.len()];
-        for &link in links {
+        for &link in tapped {
             let digits = PcapngWriter::<File>::PICOSECONDS;
-            let interface = writer.interface(&name(&graph, link), LinkType::ETHERNET, digits)?;
+            let interface = writer.interface(&name(&graph, link), links::link_type(framing), digits)?;
             interfaces[link as usize] = Some(interface);
         }
         let (flows, between, snaplen) = (Vec::new(), (Time::ZERO, Time::NEVER), usize::MAX);
-        Ok(Self { output, writer, graph, flows, between, snaplen, interfaces, frames: 0, broken: None })
+        Ok(Self {
+            output,
+            writer,
+            graph,
+            framing,
+            flows,
+            between,
+            snaplen,
+            interfaces,
+            frames: 0,
+            broken: None,
+        })
     }
 
     /// Writes what has passed since the last time.
@@ -158,7 +172,9 @@ impl Capture {
             comment += " · LOST on this link";
         }
         let time = Timestamp::new(0, tapped.at.as_ps());
-        self.writer.write_cut(interface, time, (tapped.frame, self.snaplen), &[&comment])?;
+        let record = links::record(self.framing, time, tapped.frame);
+        let most = self.snaplen.saturating_add(links::front(self.framing));
+        self.writer.write_cut(interface, time, (&record, most), &[&comment])?;
         self.frames += 1;
         Ok(())
     }

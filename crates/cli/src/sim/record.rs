@@ -12,7 +12,7 @@ use railnet_formats::run_file::{
 };
 use railnet_sim::{JobObserver, JobProgress, JobSettings, JobsOutcome, Run, RunError, run_jobs_to_failure};
 use railnet_topology::{FabricGraph, Vertex};
-use railnet_wire::{Ethernet, Extended, Headers, Ip, Reth, Udp};
+use railnet_wire::{Extended, Framing, Headers, Reth, VCRC_LENGTH};
 use serde_json::{Value, json};
 
 use super::beside::Beside;
@@ -112,15 +112,18 @@ pub(super) fn tap<S: Sink>(graph: &FabricGraph, run: &mut Run<S>) {
 
 /// Hands frames that passed the taps to the recorder.
 pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>) {
-    let (mut frames, mut regions) = (Vec::new(), Vec::new());
+    let (mut frames, mut regions, framing) = (Vec::new(), Vec::new(), run.framing());
     run.drain_taps(|tapped| {
         let is_back = graph.links[tapped.link as usize].ends[0].vertex != tapped.from;
         if matches!(tapped.from, Vertex::Host(_))
-            && let Some((ends, (target, region))) = tapped.flow.zip(region_of(tapped.frame))
+            && let Some((ends, (target, region))) = tapped.flow.zip(region_of(framing, tapped.frame))
         {
             regions.push((ends, target, region));
         }
-        frames.push((tapped.at, (tapped.link, is_back), kept_of(tapped.frame), tapped.frame.len()));
+        // The ICRC is what a frame ends with on the page; a VCRC is of one link alone.
+        let behind = if framing == Framing::Infiniband { VCRC_LENGTH } else { 0 };
+        let frame = &tapped.frame[..tapped.frame.len() - behind];
+        frames.push((tapped.at, (tapped.link, is_back), kept_of(frame), frame.len()));
     });
     let recorder = &mut run.sink_mut().1;
     for (ends, target, region) in regions {
@@ -136,10 +139,8 @@ pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>
 }
 
 /// The queue pair that a frame goes to, and address and key of the memory that it writes to.
-fn region_of(frame: &[u8]) -> Option<(QueuePairNumber, (u64, u32))> {
-    let start = Ethernet::parse(frame).ok()?.length();
-    let start = start + Ip::parse(frame.get(start..)?).ok()?.length() + Udp::LENGTH;
-    let headers = Headers::parse(frame.get(start..)?).ok()?.headers;
+fn region_of(framing: Framing, frame: &[u8]) -> Option<(QueuePairNumber, (u64, u32))> {
+    let headers = Headers::parse(frame.get(framing.front()..)?).ok()?.headers;
     match headers.extended {
         Extended::Reth(Reth { address, key, .. }) | Extended::RethImmediate(Reth { address, key, .. }, _) => {
             Some((headers.bth.destination, (address, key)))
@@ -200,8 +201,17 @@ fn assemble(
         jobs,
     };
     let mut meta = meta(&about, graph, &recorded).map_err(|error| file.problem(error))?;
+    let framing = file.scenario.wire_framing();
     for (number, host) in meta["fabric"]["hosts"].as_array_mut().into_iter().flatten().enumerate() {
-        host["ip"] = host_gid(number as u32).to_ip().to_string().into();
+        match file.scenario.lid(number as u32) {
+            Some(lid) => host["lid"] = lid.0.into(),
+            None => host["ip"] = host_gid(number as u32).to_ip().to_string().into(),
+        }
+    }
+    match framing {
+        Framing::RoceV2 => {}
+        Framing::RoceV1 => meta["framing"] = "rocev1".into(),
+        Framing::Infiniband => meta["framing"] = "infiniband".into(),
     }
     Ok(RunFile { meta, tables: recorded.tables, others: Vec::new() })
 }

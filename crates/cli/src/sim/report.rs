@@ -2,6 +2,7 @@
 
 use railnet_core::{Span, Time};
 use railnet_sim::{Fidelity, FlowResult, LaneResult, LinkResult, Outcome};
+use railnet_wire::Framing;
 use serde::{Deserialize, Serialize};
 
 use super::Finished;
@@ -66,13 +67,21 @@ pub(crate) struct PacketTotals {
     pub(crate) events: u64,
     pub(crate) drops: u64,
     pub(crate) losses: u64,
+    /// Nothing on InfiniBand.
+    #[serde(flatten)]
+    pub(crate) ethernet: Option<EthernetTotals>,
+    pub(crate) resent: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) max_queue_bytes: u64,
+}
+
+/// What only Ethernet and IP have.
+#[derive(Serialize, Deserialize, Clone, Default)]
+pub(crate) struct EthernetTotals {
     pub(crate) marks: u64,
     pub(crate) notifications: u64,
     pub(crate) pauses: u64,
     pub(crate) paused_us: f64,
-    pub(crate) resent: u64,
-    pub(crate) timeouts: u64,
-    pub(crate) max_queue_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -102,9 +111,17 @@ struct LinkRow<'a> {
 #[derive(Serialize)]
 struct LinkCounts {
     max_queue_bytes: u64,
-    marks: u64,
     drops: u64,
     losses: u64,
+    /// Nothing on InfiniBand.
+    #[serde(flatten)]
+    ethernet: Option<EthernetCounts>,
+}
+
+/// What only Ethernet and IP have.
+#[derive(Serialize, Default)]
+struct EthernetCounts {
+    marks: u64,
     pauses: u64,
     paused_us: f64,
 }
@@ -136,7 +153,7 @@ pub(super) fn whole<'a>(file: &'a ScenarioFile, finished: &'a Finished) -> Whole
         collectives: outcome.collectives.iter().map(CollectiveRow::of).collect(),
         transfers: outcome.transfers.iter().map(TransferRow::of).collect(),
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
-        links: outcome.links.iter().map(|link| LinkRow::of(link, window, outcome.fidelity)).collect(),
+        links: outcome.links.iter().map(|link| LinkRow::of(link, window, outcome)).collect(),
         lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, window)).collect(),
         series: outcome.series.as_ref().map(|series| series::object(outcome, series)),
     }
@@ -152,7 +169,7 @@ pub(super) struct Fabric<'a> {
 
 pub(super) fn fabric(outcome: &Outcome) -> Fabric<'_> {
     let window = Window::whole(outcome);
-    let links = outcome.links.iter().map(|link| LinkRow::of(link, window, outcome.fidelity)).collect();
+    let links = outcome.links.iter().map(|link| LinkRow::of(link, window, outcome)).collect();
     Fabric { totals: Totals::of(outcome), links }
 }
 
@@ -217,6 +234,11 @@ impl Totals {
 }
 
 impl PacketTotals {
+    /// What Ethernet and IP have; zeros where links are InfiniBand's.
+    pub(crate) fn on_ethernet(&self) -> EthernetTotals {
+        self.ethernet.clone().unwrap_or_default()
+    }
+
     fn of(outcome: &Outcome) -> Self {
         let sum = |of: fn(&LinkResult) -> u64| outcome.links.iter().map(of).sum::<u64>();
         Self {
@@ -224,10 +246,12 @@ impl PacketTotals {
             events: outcome.events,
             drops: sum(|link| link.counters.drops),
             losses: sum(|link| link.counters.losses),
-            marks: sum(|link| link.counters.marks),
-            notifications: outcome.notifications,
-            pauses: sum(|link| link.counters.pauses),
-            paused_us: Span::from_ps(sum(|link| link.counters.paused_ps)).as_us_f64(),
+            ethernet: (outcome.framing != Framing::Infiniband).then(|| EthernetTotals {
+                marks: sum(|link| link.counters.marks),
+                notifications: outcome.notifications,
+                pauses: sum(|link| link.counters.pauses),
+                paused_us: Span::from_ps(sum(|link| link.counters.paused_ps)).as_us_f64(),
+            }),
             resent: outcome.resent,
             timeouts: outcome.timeouts,
             max_queue_bytes: outcome.links.iter().map(|link| link.counters.queue_max).max().unwrap_or(0),
@@ -277,15 +301,17 @@ impl FlowRow {
 }
 
 impl<'a> LinkRow<'a> {
-    fn of(link: &'a LinkResult, window: Window, fidelity: Fidelity) -> Self {
+    fn of(link: &'a LinkResult, window: Window, outcome: &Outcome) -> Self {
         let counters = &link.counters;
         let counted = LinkCounts {
             max_queue_bytes: counters.queue_max,
-            marks: counters.marks,
             drops: counters.drops,
             losses: counters.losses,
-            pauses: counters.pauses,
-            paused_us: Span::from_ps(counters.paused_ps).as_us_f64(),
+            ethernet: (outcome.framing != Framing::Infiniband).then(|| EthernetCounts {
+                marks: counters.marks,
+                pauses: counters.pauses,
+                paused_us: Span::from_ps(counters.paused_ps).as_us_f64(),
+            }),
         };
         Self {
             from: &link.from,
@@ -294,7 +320,7 @@ impl<'a> LinkRow<'a> {
             bytes: counters.bytes,
             packets: counters.packets,
             utilisation: utilisation(link, window),
-            counted: (fidelity == Fidelity::Packet).then_some(counted),
+            counted: (outcome.fidelity == Fidelity::Packet).then_some(counted),
         }
     }
 }
@@ -315,11 +341,12 @@ pub(super) fn write_csv(tables: &mut Tables, outcome: &Outcome, window: Window) 
             "from,to,rate_bps,bytes,packets,utilisation,max_queue_bytes,marks,drops,losses,pauses,paused_us"
         )?;
         for link in &outcome.links {
-            let row = LinkRow::of(link, window, outcome.fidelity);
+            let row = LinkRow::of(link, window, outcome);
             let LinkRow { from, to, rate_bps, bytes, packets, utilisation, counted } = row;
             write!(out, "{from},{to},{rate_bps},{bytes},{packets},{utilisation:.6}")?;
             match counted {
-                Some(LinkCounts { max_queue_bytes, marks, drops, losses, pauses, paused_us }) => {
+                Some(LinkCounts { max_queue_bytes, drops, losses, ethernet }) => {
+                    let EthernetCounts { marks, pauses, paused_us } = ethernet.unwrap_or_default();
                     writeln!(out, ",{max_queue_bytes},{marks},{drops},{losses},{pauses},{paused_us:.6}")?;
                 }
                 // Columns stay where they are.

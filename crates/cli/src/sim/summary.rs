@@ -3,10 +3,12 @@
 use std::io::Write;
 
 use railnet_core::{Span, Time};
+use railnet_fabric::last_lid;
 use railnet_sim::{LinkResult, Outcome, Scenario};
+use railnet_wire::Framing;
 
 use super::problem::File;
-use super::report::{PacketTotals, Times, Totals, Window, taken, utilisation};
+use super::report::{EthernetTotals, PacketTotals, Times, Totals, Window, taken, utilisation};
 use super::{Finished, collectives, transfers};
 use crate::careful;
 use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
@@ -48,7 +50,11 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
         lines.extend([flows(outcome), throughput(outcome, &totals)]);
     }
     if let Some(packets) = &totals.packets {
-        lines.extend([losses(packets), marks(outcome, packets), pauses(outcome, packets)]);
+        lines.push(losses(packets));
+        match &packets.ethernet {
+            Some(ethernet) => lines.extend([marks(outcome, ethernet), pauses(outcome, ethernet)]),
+            None => lines.push(subnet(&file.scenario, outcome)),
+        }
     }
     for (what, number, reason) in lines {
         line(out, what, &number, &reason)?;
@@ -105,16 +111,19 @@ fn ran(scenario: &Scenario, outcome: &Outcome, totals: &Totals) -> Line {
 }
 
 fn with(scenario: &Scenario) -> Line {
-    let switch = scenario.switch_config();
+    let (switch, framing) = (scenario.switch_config(), scenario.wire_framing());
     let recovery = kebab(&scenario.recovery());
     let recovery = recovery.split_whitespace().next().unwrap_or_default();
     let reason = format!(
-        "{recovery}, MTU {} B; switches: {} routing, flow control {}, {}, {} of buffer",
+        "{}{recovery}, MTU {} B; switches: {} routing, flow control {}{}",
+        if framing == Framing::RoceV2 { String::new() } else { format!("{}, ", framing.name()) },
         scenario.payload(),
         kebab(&scenario.routing_name()),
         kebab(&scenario.flow_control_name()),
-        if switch.marks { "ECN" } else { "no ECN" },
-        switch.buffer,
+        match framing {
+            Framing::Infiniband => String::new(),
+            _ => format!(", {}, {} of buffer", if switch.marks { "ECN" } else { "no ECN" }, switch.buffer),
+        },
     );
     ("With", format!("control {}", kebab(&scenario.control_name())), reason)
 }
@@ -172,14 +181,26 @@ fn losses(totals: &PacketTotals) -> Line {
     ("Dropped", count(totals.drops, "packet", "packets"), reason)
 }
 
-fn marks(outcome: &Outcome, totals: &PacketTotals) -> Line {
+fn marks(outcome: &Outcome, totals: &EthernetTotals) -> Line {
     let share = totals.marks as f64 / outcome.packet_hops.max(1) as f64 * 100.0;
     let notifications = count(totals.notifications, "congestion notification", "congestion notifications");
     let reason = format!("ECN, on {share:.1} % of packet-hops; {notifications}");
     ("Marked", count(totals.marks, "packet", "packets"), reason)
 }
 
-fn pauses(outcome: &Outcome, totals: &PacketTotals) -> Line {
+/// What the subnet manager assigned.
+fn subnet(scenario: &Scenario, outcome: &Outcome) -> Line {
+    let lmc = scenario.fabric.infiniband.lmc;
+    let (hosts, switches) = outcome.size;
+    let reason = format!(
+        "LIDs 1 to {}, {} for each host (LMC {lmc}); credits for each virtual lane, so nothing is sent that has no room",
+        last_lid(hosts, switches, lmc),
+        1 << lmc
+    );
+    ("Subnet", count((hosts + switches) as u64, "node", "nodes"), reason)
+}
+
+fn pauses(outcome: &Outcome, totals: &EthernetTotals) -> Line {
     let worst = outcome.links.iter().max_by_key(|link| link.counters.paused_ps);
     let reason = match worst.filter(|link| link.counters.paused_ps > 0) {
         Some(worst) => format!(
@@ -221,8 +242,11 @@ fn queues(outcome: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
         let what = if index == 0 { "Queues" } else { "" };
         let drains = link.rate.serialize(railnet_core::Bytes(link.counters.queue_max));
         let depth = format!("{} KB", grouped(link.counters.queue_max.div_ceil(1000)));
-        let marks = count(link.counters.marks, "mark", "marks");
-        line(out, what, &depth, &format!("{}, {} µs of waiting, {marks}", name(link), micros(drains)))?;
+        let marks = match outcome.framing {
+            Framing::Infiniband => String::new(),
+            _ => format!(", {}", count(link.counters.marks, "mark", "marks")),
+        };
+        line(out, what, &depth, &format!("{}, {} µs of waiting{marks}", name(link), micros(drains)))?;
     }
     Ok(())
 }

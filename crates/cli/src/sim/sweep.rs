@@ -89,7 +89,7 @@ impl Came {
                     tenths(totals.completion_us),
                     tenths(totals.flow_us_p99),
                     counted(|packets| packets.max_queue_bytes.div_ceil(1000)),
-                    counted(|packets| packets.pauses),
+                    counted(|packets| packets.on_ethernet().pauses),
                     counted(|packets| packets.drops),
                     counted(|packets| packets.resent),
                 ]
@@ -111,7 +111,8 @@ impl Came {
             Self::Traffic(totals) => {
                 let times = format!("{:.6},{:.6}", totals.completion_us, totals.flow_us_p99);
                 match &totals.packets {
-                    Some(PacketTotals { max_queue_bytes, pauses, drops, resent, .. }) => {
+                    Some(packets @ PacketTotals { max_queue_bytes, drops, resent, .. }) => {
+                        let pauses = packets.on_ethernet().pauses;
                         format!("{times},{max_queue_bytes},{pauses},{drops},{resent}")
                     }
                     None => format!("{times},,,,"),

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::BufWriter;
 
 use anyhow::Context;
-use railnet_wire::capture::{LinkType, PcapngWriter, Timestamp};
+use railnet_wire::capture::{PcapngWriter, Timestamp};
 
 use crate::files::Output;
+use crate::links;
 
 use super::words;
 use super::world::{A, B, Record};
@@ -15,15 +16,16 @@ use super::world::{A, B, Record};
 pub(super) fn write(output: Output, record: &Record) -> anyhow::Result<()> {
     let written = || -> anyhow::Result<()> {
         let mut writer = PcapngWriter::new(BufWriter::new(output.handle()?))?;
+        let framing = record.plan.framing;
         let digits = PcapngWriter::<File>::PICOSECONDS;
         let ports = [
-            writer.interface("A.nic0", LinkType::ETHERNET, digits)?,
-            writer.interface("B.nic0", LinkType::ETHERNET, digits)?,
+            writer.interface("A.nic0", links::link_type(framing), digits)?,
+            writer.interface("B.nic0", links::link_type(framing), digits)?,
         ];
         for frame in &record.frames {
             let ways = [(A, B), (B, A)][frame.from];
             let mut comment = format!("{} to {}: ", words::host(ways.0), words::host(ways.1));
-            if let Some((headers, length)) = words::headers_of(&frame.frame) {
+            if let Some((headers, length)) = words::headers_of(framing, &frame.frame) {
                 comment += &words::packet(&headers, length);
                 if let Some(extended) = words::extended(&headers) {
                     comment.push_str(" · ");
@@ -34,7 +36,8 @@ pub(super) fn write(output: Output, record: &Record) -> anyhow::Result<()> {
                 comment += " · LOST on the wire";
             }
             let time = Timestamp::new(0, frame.at.as_ps());
-            writer.write(ports[frame.from], time, &frame.frame, &[&comment])?;
+            let bytes = links::record(framing, time, &frame.frame);
+            writer.write(ports[frame.from], time, &bytes, &[&comment])?;
         }
         writer.finish()?;
         Ok(())

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use railnet_core::{Psn, Time};
+use railnet_wire::Framing;
 use serde_json::{Map, Value, json};
 
 use super::steps::{Actor, Step, StepKind};
@@ -85,9 +86,13 @@ impl View<'_> {
             Trouble::Drop(packet) => format!(" · trouble: packet {packet} gets lost"),
         };
         let behaviour = if plan.is_rxe { " · as Linux Soft-RoCE" } else { "" };
+        let framing = match plan.framing {
+            Framing::RoceV2 => String::new(),
+            framing => format!(" · {}", framing.name()),
+        };
         writeln!(
             out,
-            "{} each way, {} of wire · seed {}{behaviour}{trouble}",
+            "{} each way, {} of wire · seed {}{framing}{behaviour}{trouble}",
             record.rate,
             words::span(record.latency),
             plan.seed
@@ -389,8 +394,12 @@ fn choose(steps: &[Step]) -> Vec<Shown> {
     shown
 }
 
-fn address_of(side: &Side) -> String {
-    side.gid.to_ip().to_string()
+/// What a side is addressed by.
+fn address_of(record: &Record, index: usize) -> String {
+    match record.plan.framing {
+        Framing::RoceV2 | Framing::RoceV1 => record.sides[index].gid.to_ip().to_string(),
+        Framing::Infiniband => format!("LID {}", index + 1),
+    }
 }
 
 fn side_line(record: &Record, index: usize, side: &Side) -> String {
@@ -404,7 +413,7 @@ fn side_line(record: &Record, index: usize, side: &Side) -> String {
     format!(
         "{}  {}  QPN {}, PSN {:<8}  memory {:#x}, {} B, {key}",
         words::host(index),
-        address_of(side),
+        address_of(record, index),
         side.queue_pair,
         side.psn.value(),
         side.region,
@@ -448,13 +457,13 @@ pub(super) fn print_json(
         .iter()
         .enumerate()
         .map(|(index, side)| {
-            json!({ "host": words::host(index), "address": address_of(side),
+            json!({ "host": words::host(index), "address": address_of(record, index),
                 "qp": side.queue_pair.value(), "first_psn": side.psn.value(), "key": side.key.0,
                 "region": side.region, "region_bytes": side.region_bytes })
         })
         .collect();
     let setup = json!({ "step": "setup", "operation": plan.kind.name(), "bytes": plan.bytes,
-        "mtu": plan.mtu.bytes(), "seed": plan.seed, "behaviour": if plan.is_rxe { "rxe" } else { "spec" },
+        "mtu": plan.mtu.bytes(), "seed": plan.seed, "framing": plan.framing.name(), "behaviour": if plan.is_rxe { "rxe" } else { "spec" },
         "rate_bps": record.rate.as_bps(), "latency_ps": record.latency.as_ps(), "hosts": sides });
     writeln!(out, "{setup}")?;
     for step in steps {

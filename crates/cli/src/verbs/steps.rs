@@ -119,7 +119,8 @@ struct Explainer<'a> {
 
 /// All steps, in the order in which they happened.
 pub(super) fn explain(record: &Record) -> Vec<Step> {
-    let parsed = record.frames.iter().map(|frame| words::headers_of(&frame.frame));
+    let framing = record.plan.framing;
+    let parsed = record.frames.iter().map(|frame| words::headers_of(framing, &frame.frame));
     let mut explainer = Explainer {
         record,
         steps: Vec::new(),
@@ -349,6 +350,12 @@ impl Explainer<'_> {
             "psn": packet.psn.value(), "qp": headers.bth.destination.value(), "payload_bytes": length,
             "ack_request": headers.bth.ack_request, "transmission": packet.transmission, "lost": frame.lost });
         extended_fields(&mut fields, &headers.extended);
+        if let Some((text, Value::Object(around))) = words::around(record.plan.framing, &frame.frame) {
+            lines.push(text);
+            if let Value::Object(fields) = &mut fields {
+                fields.extend(around);
+            }
+        }
         let actor = Actor::Wire { from: host, lost: frame.lost };
         let class = u8::from(length > 0) + 2 * u8::from(packet.transmission > 0);
         let likeness = Likeness::new(StepKind::Packet, host, round, class);

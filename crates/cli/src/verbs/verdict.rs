@@ -110,7 +110,7 @@ fn check_trouble(record: &Record, verdict: &mut Verdict) {
         verdict.problems.push(format!("B said {} times that it has no receive", record.rnr_naks));
     }
     let refused = record.frames.iter().filter(|frame| {
-        let headers = words::headers_of(&frame.frame);
+        let headers = words::headers_of(record.plan.framing, &frame.frame);
         matches!(headers.map(|(headers, _)| headers.extended),
             Some(Extended::Aeth(aeth)) if aeth.syndrome == Syndrome::Nak(railnet_wire::NakCode::RemoteAccess))
     });

@@ -3,7 +3,8 @@
 use railnet_core::event::Check;
 use railnet_core::{Span, Time};
 use railnet_nic::{Access, CompletionKind, Status, rnr_wait};
-use railnet_wire::{Extended, Frame, Headers, NakCode, Opcode, Syndrome};
+use railnet_wire::{Extended, Frame, Framing, Headers, Link, Lrh, NakCode, Opcode, Syndrome};
+use serde_json::{Value, json};
 
 use super::Kind;
 
@@ -27,11 +28,49 @@ pub(super) fn span(span: Span) -> String {
 }
 
 /// The transport headers of a frame, and its payload's length.
-pub(super) fn headers_of(frame: &[u8]) -> Option<(Headers, u32)> {
-    match Frame::parse(frame) {
-        Ok(Frame::Roce(packet)) => Some((packet.headers, packet.payload.len() as u32)),
+pub(super) fn headers_of(framing: Framing, frame: &[u8]) -> Option<(Headers, u32)> {
+    match parse(framing, frame)? {
+        Frame::Roce(packet) => Some((packet.headers, packet.payload.len() as u32)),
+        Frame::Infiniband(packet) => Some((packet.headers, packet.payload.len() as u32)),
         _ => None,
     }
+}
+
+fn parse(framing: Framing, frame: &[u8]) -> Option<Frame<'_>> {
+    match framing {
+        Framing::Infiniband => Frame::parse_infiniband(frame),
+        Framing::RoceV2 | Framing::RoceV1 => Frame::parse(frame),
+    }
+    .ok()
+}
+
+/// What stands in front of the BTH and behind the payload where that is neither IP nor UDP: in words, and as fields.
+pub(super) fn around(framing: Framing, frame: &[u8]) -> Option<(String, Value)> {
+    let Some(Frame::Infiniband(packet)) = parse(framing, frame) else { return None };
+    let check = match packet.vcrc {
+        Some(vcrc) => format!("ICRC {:08x}, VCRC {:04x}", packet.icrc.found, vcrc.found),
+        None => format!("ICRC {:08x}", packet.icrc.found),
+    };
+    let mut fields = json!({ "icrc": packet.icrc.found });
+    let front = match packet.route.link {
+        Link::Infiniband(Lrh { virtual_lane, service_level, source, target, .. }) => {
+            fields["lrh"] = json!({ "vl": virtual_lane, "sl": service_level, "source_lid": source.0, "target_lid": target.0 });
+            fields["vcrc"] = packet.vcrc.map(|vcrc| vcrc.found).into();
+            format!("LRH: LID {source} → {target}, SL {service_level}, VL {virtual_lane}")
+        }
+        Link::Ethernet(ethernet) => {
+            let priority = ethernet.vlan.map_or(0, |tag| tag.priority);
+            fields["ether_type"] = ethernet.ether_type.0.into();
+            fields["priority"] = priority.into();
+            format!("Ethernet type {:#06x}, priority {priority}", ethernet.ether_type.0)
+        }
+    };
+    let global = packet.route.grh.map(|grh| {
+        fields["grh"] = json!({ "source": grh.source.to_string(), "target": grh.target.to_string(),
+            "hop_limit": grh.hop_limit, "traffic_class": grh.traffic_class, "flow_label": grh.flow_label });
+        format!("; GRH: {} → {}, hop limit {}", grh.source, grh.target, grh.hop_limit)
+    });
+    Some((format!("{front}{}; {check}", global.unwrap_or_default()), fields))
 }
 
 /// The first line about a packet: base transport header and length.

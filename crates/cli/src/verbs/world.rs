@@ -169,12 +169,14 @@ fn lab(plan: &Plan) -> Lab<Recorder> {
     let nics = [A, B].map(|side| {
         let mut config = Lab::<Recorder>::nic_config(side, plan.seed);
         config.behaviour = plan.behaviour;
+        config.framing = plan.framing;
         config.queue_pairs = QUEUE_PAIRS[side]..1 << 24;
         Nic::new(config)
     });
     let mut lab = Lab::new(nics.into(), plan.seed, Recorder::default());
     // What is shown was on the wire as bytes, and was read from them.
     lab.form = WireForm::Bytes;
+    lab.framing = plan.framing;
     lab
 }
 

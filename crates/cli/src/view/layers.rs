@@ -2,43 +2,59 @@
 
 use std::fmt::Display;
 
-use railnet_wire::{Aeth, Bth, Ethernet, Extended, Headers, Ip, Layout, Reth, Syndrome, Udp};
+use railnet_wire::{Aeth, Bth, EtherType, Ethernet, Extended, Headers, Ip, Layout, Reth, Syndrome, Udp};
 use serde_json::{Value, json};
+
+use super::infiniband;
 
 /// Bytes of the check sequence at the end of a packet.
 pub(super) const ICRC_BYTES: usize = 4;
 
 /// The fields of a layer.
-struct Layer {
+pub(super) struct Layer {
     name: &'static str,
     from: usize,
     fields: Vec<Value>,
 }
 
 impl Layer {
-    fn new(name: &'static str, from: usize) -> Self {
+    pub(super) fn new(name: &'static str, from: usize) -> Self {
         Self { name, from, fields: Vec::new() }
     }
 
     /// A field by its place in the layer.
-    fn field(&mut self, name: &str, value: impl Display, place: (usize, usize), text: &str) {
+    pub(super) fn field(&mut self, name: &str, value: impl Display, place: (usize, usize), text: &str) {
         let (from, to) = (self.from + place.0, self.from + place.1);
         self.fields
             .push(json!({ "name": name, "value": format!("{value}"), "from": from, "to": to, "text": text }));
     }
 
-    fn end(self, length: usize, all: &mut Vec<Value>) -> usize {
+    pub(super) fn end(self, length: usize, all: &mut Vec<Value>) -> usize {
         let to = self.from + length;
         all.push(json!({ "name": self.name, "from": self.from, "to": to, "fields": self.fields }));
         to
     }
 }
 
-/// The layers of a frame of which the first bytes and the last ones are there. What a socket sees of a real one begins with IP.
-pub(super) fn layers(head: &[u8], length: usize, icrc: [u8; ICRC_BYTES], is_real: bool) -> Vec<Value> {
-    let mut all = Vec::new();
-    let start = if is_real { Some(0) } else { link(head, &mut all) };
-    let after = start.and_then(|start| read(head, start, &mut all));
+/// What the bytes of a frame begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// IP: all that a socket sees of a real frame.
+    Ip,
+    Ethernet,
+    /// A local route header.
+    Infiniband,
+}
+
+/// The layers of a frame of which the first bytes and the last ones are there.
+pub(super) fn layers(head: &[u8], length: usize, icrc: [u8; ICRC_BYTES], begins: Begins) -> Vec<Value> {
+    let (mut all, is_real) = (Vec::new(), begins == Begins::Ip);
+    let start = match begins {
+        Begins::Ip => datagram(head, 0, &mut all),
+        Begins::Ethernet => link(head, &mut all),
+        Begins::Infiniband => infiniband::link(head, &mut all),
+    };
+    let after = start.and_then(|start| transport(head, start, &mut all));
     let Some(after) = after else { return all };
     let end = length - ICRC_BYTES;
     if end > after {
@@ -61,17 +77,29 @@ pub(super) fn layers(head: &[u8], length: usize, icrc: [u8; ICRC_BYTES], is_real
     all
 }
 
-/// Reads the header of the link; gives where it ends, or nothing where it cannot be read.
+/// Reads the headers in front of the BTH, Ethernet's first; gives where they end, or nothing where they cannot be read.
 fn link(head: &[u8], all: &mut Vec<Value>) -> Option<usize> {
     let ethernet = Ethernet::parse(head).ok()?;
+    let is_routed = ethernet.ether_type != EtherType::ROCE_V1;
     let mut layer = Layer::new("Ethernet", 0);
     layer.field(
         "destination",
         ethernet.target,
         (0, 6),
-        "The next hop: each router on the way writes its own neighbour here.",
+        match is_routed {
+            true => "The next hop: each router on the way writes its own neighbour here.",
+            false => "The NIC that it is for: the switches on the way are bridges.",
+        },
     );
-    layer.field("source", ethernet.source, (6, 12), "The port that sent it over this link.");
+    layer.field(
+        "source",
+        ethernet.source,
+        (6, 12),
+        match is_routed {
+            true => "The port that sent it over this link.",
+            false => "The NIC that sent it.",
+        },
+    );
     if let Some(tag) = ethernet.vlan {
         layer.field(
             "VLAN",
@@ -82,11 +110,12 @@ fn link(head: &[u8], all: &mut Vec<Value>) -> Option<usize> {
     }
     let length = ethernet.length();
     layer.field("type", format!("{:?}", ethernet.ether_type), (length - 2, length), "What comes next.");
-    Some(layer.end(length, all))
+    let at = layer.end(length, all);
+    if is_routed { datagram(head, at, all) } else { infiniband::global(head, at, all) }
 }
 
-/// Reads the headers from IP on; gives where they end, or nothing where they cannot be read.
-fn read(head: &[u8], at: usize, all: &mut Vec<Value>) -> Option<usize> {
+/// Reads the headers of IP and UDP; gives where they end, or nothing where they cannot be read.
+fn datagram(head: &[u8], at: usize, all: &mut Vec<Value>) -> Option<usize> {
     let ip = Ip::parse(head.get(at..)?).ok()?;
     let at = network(&ip, at, all);
     let udp = Udp::parse(head.get(at..)?).ok()?;
@@ -109,7 +138,11 @@ fn read(head: &[u8], at: usize, all: &mut Vec<Value>) -> Option<usize> {
         "Of this header and all behind it.",
     );
     layer.field("checksum", format!("{:#06x}", udp.checksum), (6, 8), "Zero: the ICRC does this better.");
-    let at = layer.end(Udp::LENGTH, all);
+    Some(layer.end(Udp::LENGTH, all))
+}
+
+/// Reads the transport headers; gives where they end, or nothing where they cannot be read.
+fn transport(head: &[u8], at: usize, all: &mut Vec<Value>) -> Option<usize> {
     let parsed = Headers::parse(head.get(at..)?).ok()?;
     base(&parsed.headers.bth, parsed.pad, at, all);
     let mut at = at + Bth::LENGTH;

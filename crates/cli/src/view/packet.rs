@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use railnet_formats::run_file::{MISSING, RunFile, Table, schema::NOBODY};
-use railnet_wire::{Ethernet, Ip};
+use railnet_wire::{Ethernet, Ip, Lrh};
 use serde_json::{Map, Value, json};
 
-use super::layers::{ICRC_BYTES, layers};
+use super::layers::{Begins, ICRC_BYTES, layers};
 
 /// Where tables speak of some packets, for those who look for many.
 pub(super) struct Index {
@@ -58,6 +58,12 @@ pub(super) fn describe_with(run: &RunFile, row: usize, index: &Index) -> Option<
     }
     let cell = |name: &str| packets.column(name).map_or(0, |column| packets.get(row, column));
     let rows = |of: &BTreeMap<u64, Vec<usize>>| of.get(&(row as u64)).cloned().unwrap_or_default();
+    let is_live = run.meta["kind"] == "live";
+    let begins = match run.meta["framing"].as_str() {
+        Some("infiniband") => Begins::Infiniband,
+        _ if is_live => Begins::Ip,
+        _ => Begins::Ethernet,
+    };
     let frames = Frames::of(run, &rows(&index.frames));
     let (mut hops, mut before): (Vec<Value>, Option<Vec<u8>>) = (Vec::new(), None);
     for hop in hops_of(run, &rows(&index.hops)) {
@@ -71,11 +77,10 @@ pub(super) fn describe_with(run: &RunFile, row: usize, index: &Index) -> Option<
             "waiting": hop.waiting,
             "bytes": hop.bytes,
             "channel": hop.channel,
-            "changes": before.as_ref().zip(bytes.as_ref()).map(|(before, now)| changes(before, now)).unwrap_or_default(),
+            "changes": before.as_ref().zip(bytes.as_ref()).map(|(before, now)| changes(before, now, begins)).unwrap_or_default(),
         }));
         before = bytes.or(before);
     }
-    let is_live = run.meta["kind"] == "live";
     if is_live {
         // All that is known of its way is where it began.
         let (vertex, left) = (cell("host"), cell("sent"));
@@ -92,7 +97,7 @@ pub(super) fn describe_with(run: &RunFile, row: usize, index: &Index) -> Option<
         "lost": received.is_none(),
         "bytes": first.map(|frame| hex(frame.head())),
         "length": first.map(|frame| frame.length),
-        "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc(), is_live)).unwrap_or_default(),
+        "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc(), begins)).unwrap_or_default(),
         "answer": answer(packets, row),
         "message": message(run, &cell, index),
         "words": words(run, &cell),
@@ -197,8 +202,19 @@ impl<'a> Frames<'a> {
 }
 
 /// What is different on the next link.
-fn changes(before: &[u8], now: &[u8]) -> Vec<String> {
+fn changes(before: &[u8], now: &[u8], begins: Begins) -> Vec<String> {
     let mut found = Vec::new();
+    if begins == Begins::Infiniband {
+        if let (Ok(Some((one, _))), Ok(Some((two, _)))) = (Lrh::parse(before), Lrh::parse(now))
+            && one.virtual_lane != two.virtual_lane
+        {
+            found.push(format!("virtual lane {} → {}", one.virtual_lane, two.virtual_lane));
+        }
+        if before.last_chunk::<ICRC_BYTES>() == now.last_chunk::<ICRC_BYTES>() {
+            found.push("the ICRC did not change; the switch wrote the VCRC anew".to_owned());
+        }
+        return found;
+    }
     if let (Ok(one), Ok(two)) = (Ethernet::parse(before), Ethernet::parse(now)) {
         if one.source != two.source || one.target != two.target {
             found.push(format!("MAC {} → {} became {} → {}", one.source, one.target, two.source, two.target));

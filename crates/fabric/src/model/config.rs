@@ -30,6 +30,12 @@ pub enum Routing {
     Spray,
     /// In a dragonfly, by way of a random group that a connection keeps; elsewhere as ECMP.
     Valiant,
+    /// By the forwarding tables of a subnet manager, which gives each host 2^`lmc` LIDs: as many paths, of which a connection keeps
+    /// one.
+    Tables {
+        /// LID mask control.
+        lmc: u8,
+    },
 }
 
 /// When a switch marks packets: random early detection on their queue.
@@ -148,13 +154,21 @@ pub struct Framing {
     pub overhead: u32,
     /// Count the transport headers too.
     pub headers: bool,
+    /// What packets look like on links.
+    pub kind: railnet_wire::Framing,
 }
 
 impl Framing {
-    /// Ethernet to the byte: preamble and gap 20, Ethernet 14, IPv4 20, UDP 8, ICRC 4, FCS 4.
-    pub const ETHERNET: Self = Self { overhead: 70, headers: true };
+    /// RoCEv2 on Ethernet to the byte: preamble and gap 20, Ethernet 14, IPv4 20, UDP 8, ICRC 4, FCS 4.
+    pub const ETHERNET: Self = Self::of(railnet_wire::Framing::RoceV2);
+
+    /// To the byte, as packets of this kind are on the wire.
+    pub const fn of(kind: railnet_wire::Framing) -> Self {
+        Self { overhead: kind.overhead(), headers: true, kind }
+    }
+
     /// The payload and a fixed header, as other simulators count: for comparisons.
     pub const fn fixed(overhead: u32) -> Self {
-        Self { overhead, headers: false }
+        Self { overhead, headers: false, kind: railnet_wire::Framing::RoceV2 }
     }
 }

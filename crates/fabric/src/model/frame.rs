@@ -1,21 +1,28 @@
 //! Packets as frames: what they look like on each link, for taps and for runs in which they travel as bytes.
 //!
 //! A fabric routes: at each hop a frame gets the addresses of the two ports at the ends of the link, one less of its hop
-//! limit, and the ECN mark of a long queue. In a run of bytes the frame itself travels and each switch changes it; in a run
+//! limit, and the ECN mark of a long queue. Switches of RoCE v1 are bridges and change nothing; those of InfiniBand write the virtual
+//! lane, the congestion mark and the VCRC. In a run of bytes the frame itself travels and each switch changes it; in a run
 //! of values a tap makes it from the packet's headers and metadata. Both must be the same frame.
 
 use railnet_core::event::Sink;
 use railnet_core::{Label, PacketSample};
-use railnet_nic::frame::{self, Sent, WireForm};
+use railnet_nic::frame::{self, Front, Sent, WireForm};
 use railnet_nic::{Context, OutboundPayload, Transmit};
 use railnet_topology::{End, Vertex};
-use railnet_wire::{EtherType, Ethernet, Frame, HEADROOM, Mac, Pause, router};
+use railnet_wire::{
+    EtherType, Ethernet, Frame, Framing, HEADROOM, Lid, Mac, Pause, forward_infiniband, router,
+};
 
 use crate::model::fabric::Fabric;
 use crate::model::host::Endpoints;
-use crate::model::packet::{Flag, PacketIndex};
+use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
+use crate::model::subnet::{ForwardingTables, base_lid, path_bits};
 use crate::model::topology::Topology;
 use crate::network::{Network, host_of};
+
+/// Service levels are 0 to 15. A NIC has its own in place of a DSCP, which InfiniBand knows not.
+const SERVICE_LEVEL_MASK: u8 = 15;
 
 /// The MAC address of a port: 02 for hosts or 06 for switches, the number in three bytes, the port in two.
 pub fn port_mac(end: End) -> Mac {
@@ -132,10 +139,39 @@ impl<S: Sink> Network<S> {
         }
         let Ethernet { source, target, .. } = self.topology.ethernet(egress);
         let bytes = &mut self.fabric.packets.bytes[packet as usize];
-        router::forward(bytes, source, target).expect("it was made a frame where it started");
-        if metadata.is(Flag::Marked) {
-            router::mark(bytes).expect("it was made a frame where it started");
+        let is_marked = metadata.is(Flag::Marked);
+        let forwarded = match self.fabric.framing.kind {
+            Framing::RoceV2 => router::forward(bytes, source, target)
+                .and_then(|()| if is_marked { router::mark(bytes).map(|_| ()) } else { Ok(()) }),
+            // Switches of an Ethernet leave a frame as it is.
+            Framing::RoceV1 => Ok(()),
+            Framing::Infiniband => forward_infiniband(bytes, metadata.priority, is_marked),
+        };
+        forwarded.expect("it was made a frame where it started");
+    }
+
+    /// The headers in front of a packet on a channel.
+    fn front(&self, ethernet: Ethernet, metadata: &PacketMetadata, network: &railnet_wire::Network) -> Front {
+        let (source, target) = (host_of(network.source), host_of(network.target));
+        match self.fabric.framing.kind {
+            Framing::RoceV2 => Front::Ip(ethernet, *network),
+            Framing::RoceV1 => {
+                let port = |host| port_mac(End { vertex: Vertex::Host(host), port: 0 });
+                // The tag has the sender's priority: what switches of a dragonfly add is their own affair.
+                Front::roce_v1([source, target].map(port), network, self.priority_of(source, network))
+            }
+            Framing::Infiniband => {
+                let lmc = self.topology.tables.as_ref().map_or(0, ForwardingTables::lmc);
+                let path = path_bits(metadata.hash, lmc) as u16;
+                let lids = [source, target].map(|host| Lid(base_lid(host, lmc).0 + path));
+                Front::infiniband(lids, metadata.priority, network.dscp() & SERVICE_LEVEL_MASK)
+            }
         }
+    }
+
+    /// The priority with which a host sends a packet.
+    fn priority_of(&self, source: u32, network: &railnet_wire::Network) -> u8 {
+        self.endpoints.hosts[source as usize].nic.config().priorities[usize::from(network.dscp())]
     }
 
     /// Makes the frame of a packet on a channel.
@@ -150,12 +186,18 @@ impl<S: Sink> Network<S> {
             buffer.extend_from_slice(&pause.to_frame(ethernet.source));
             return;
         };
-        let Transmit { mut network, headers, payload, .. } = transmit.clone();
+        let Transmit { mut network, mut headers, payload, .. } = transmit.clone();
         let extension = transmit.extension();
-        network.hop_limit = network.hop_limit.saturating_sub(metadata.hops);
-        if metadata.is(Flag::Marked) {
-            network.traffic_class |= 3;
+        let is_marked = metadata.is(Flag::Marked);
+        match self.fabric.framing.kind {
+            Framing::RoceV2 => {
+                network.hop_limit = network.hop_limit.saturating_sub(metadata.hops);
+                network.traffic_class |= if is_marked { 3 } else { 0 };
+            }
+            Framing::RoceV1 => {}
+            Framing::Infiniband => headers.bth.fecn |= is_marked,
         }
+        let front = self.front(ethernet, metadata, &network);
         buffer.resize(HEADROOM, 0);
         let ghost = match &payload {
             OutboundPayload::Ghost(runs) => Some(&runs[..]),
@@ -166,10 +208,10 @@ impl<S: Sink> Network<S> {
                 None
             }
         };
-        let start = frame::emit(buffer, &ethernet, &network, &headers, extension, ghost);
+        let start = frame::emit(buffer, &front, &headers, extension, ghost);
         buffer.drain(..start);
         if let Some(bit) = self.fabric.packets.flipped.get(&packet).filter(|_| metadata.is(Flag::Corrupt)) {
-            frame::flip(buffer, extension, *bit);
+            frame::flip(buffer, self.fabric.framing.kind, extension, *bit);
         }
     }
 
@@ -194,7 +236,8 @@ impl<S: Sink> Network<S> {
                     self.fabric.packets.flipped.insert(packet, bit);
                 }
                 WireForm::Bytes => {
-                    frame::flip(&mut self.fabric.packets.bytes[packet as usize], transmit.extension(), bit);
+                    let (framing, bytes) = (self.fabric.framing.kind, &mut self.fabric.packets.bytes);
+                    frame::flip(&mut bytes[packet as usize], framing, transmit.extension(), bit);
                 }
             }
         }
@@ -203,8 +246,13 @@ impl<S: Sink> Network<S> {
 
     /// Delivers the frame of a packet to its NIC.
     pub(crate) fn deliver_frame(&mut self, host: u32, packet: PacketIndex) {
-        let Self { memory, sink, endpoints: Endpoints { hosts, .. }, fabric: Fabric { packets, .. }, .. } =
-            self;
+        let Self {
+            memory,
+            sink,
+            endpoints: Endpoints { hosts, .. },
+            fabric: Fabric { packets, framing, .. },
+            ..
+        } = self;
         let mut cx = Context::new(self.now, memory, sink);
         let Some(Transmit { network, headers, payload, .. }) = packets.headers(packet) else {
             return;
@@ -213,8 +261,8 @@ impl<S: Sink> Network<S> {
             OutboundPayload::Ghost(runs) => Some(&runs[..]),
             OutboundPayload::Bytes(_) => None,
         };
-        let sent =
-            Sent { ghost, network, headers, is_damaged: packets.metadata[packet as usize].is(Flag::Corrupt) };
+        let is_damaged = packets.metadata[packet as usize].is(Flag::Corrupt);
+        let sent = Sent { ghost, network, headers, framing: framing.kind, is_damaged };
         // A packet that the NIC drops is loss: its counters say so.
         let _ =
             frame::deliver(&mut hosts[host as usize].nic, &mut cx, &packets.bytes[packet as usize], &sent);

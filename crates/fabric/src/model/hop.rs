@@ -361,9 +361,10 @@ impl Fabric {
         if self.channels[ingress as usize].raises_priority {
             metadata.priority = raised_priority(metadata.priority, self.config.lossless);
         }
-        let ports = match &topology.valiant {
-            None => topology.routes.next_hops(switch, metadata.target),
-            Some(valiant) => valiant.next_hops(switch, metadata),
+        let ports = match (&topology.valiant, &topology.tables) {
+            (None, None) => topology.routes.next_hops(switch, metadata.target),
+            (None, Some(tables)) => tables.next_hop(switch, metadata.target, metadata.hash),
+            (Some(valiant), _) => valiant.next_hops(switch, metadata),
         };
         let queued = QueuedPacket::new(packet, metadata, ingress, ingress_priority);
         if ports.is_empty() {

@@ -3,8 +3,9 @@
 use railnet_core::Time;
 use railnet_core::event::Sink;
 use railnet_nic::frame::WireForm;
-use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities};
+use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit};
 use railnet_topology::Vertex;
+use railnet_wire::Framing;
 
 use crate::engine::event::{Event, rank};
 use crate::model::bus::Buses;
@@ -79,6 +80,15 @@ impl Endpoints {
     }
 }
 
+/// What a switch sees of a packet besides its addresses that differs between connections. In RoCE v1 there is nothing: Ethernet
+/// switches know no UDP port there. On InfiniBand the connection chose among the LIDs of its peer.
+fn entropy(framing: Framing, transmit: &Transmit) -> u16 {
+    match framing {
+        Framing::RoceV2 | Framing::Infiniband => transmit.network.source_port,
+        Framing::RoceV1 => 0,
+    }
+}
+
 impl<S: Sink> Network<S> {
     /// A packet comes out of a channel.
     pub(crate) fn arrive(&mut self, channel: u32, packet: PacketIndex) {
@@ -118,7 +128,10 @@ impl<S: Sink> Network<S> {
         if self.fabric.form == WireForm::Bytes {
             self.deliver_frame(host, packet);
         } else if let Some(transmit) = self.fabric.packets.headers.get_mut(packet) {
-            transmit.network.hop_limit = transmit.network.hop_limit.saturating_sub(metadata.hops);
+            // Only IP has routers here.
+            if self.fabric.framing.kind == Framing::RoceV2 {
+                transmit.network.hop_limit = transmit.network.hop_limit.saturating_sub(metadata.hops);
+            }
             if metadata.is(Flag::Marked) {
                 transmit.network.traffic_class |= 3;
             }
@@ -228,7 +241,7 @@ impl<S: Sink> Network<S> {
             packet: transmit.packet,
             source,
             target,
-            hash: connection_hash(source, target, network.source_port),
+            hash: connection_hash(source, target, entropy(framing.kind, transmit)),
             bytes: bytes as u16,
             priority: transmit.priority,
             flags: Flags::NONE

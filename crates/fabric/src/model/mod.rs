@@ -22,6 +22,7 @@ pub(crate) mod packet;
 pub(crate) mod pfc;
 pub(crate) mod queue;
 pub(crate) mod routing;
+pub(crate) mod subnet;
 pub(crate) mod switch;
 pub(crate) mod telemetry;
 pub(crate) mod topology;

@@ -43,6 +43,8 @@ impl PathSelection {
             return *first;
         }
         match routing {
+            // A table has one port.
+            Routing::Tables { .. } => *first,
             Routing::Ecmp | Routing::Murmur3 | Routing::Valiant => self.by_hash(ports, hash),
             Routing::Spray => *self.random.pick(ports),
             Routing::Adaptive => self.least_loaded(ports, queued),

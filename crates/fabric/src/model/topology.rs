@@ -5,6 +5,7 @@ use railnet_topology::{FabricGraph, Routes, Vertex};
 
 use crate::model::config::Routing;
 use crate::model::murmur3::Murmur3Hash;
+use crate::model::subnet::ForwardingTables;
 use crate::model::valiant::ValiantRoutes;
 
 /// Hosts, switches and links, and the paths between them.
@@ -15,6 +16,8 @@ pub(crate) struct Topology {
     pub(crate) routes: Routes,
     /// Routes by way of intermediate groups, with Valiant routing.
     pub(crate) valiant: Option<ValiantRoutes>,
+    /// What the subnet manager wrote into switches, where they forward by LID.
+    pub(crate) tables: Option<ForwardingTables>,
     /// The hash of another simulator, where that selects paths.
     pub(crate) murmur3: Option<Murmur3Hash>,
     /// Hosts without the NICs of switches that reduce.
@@ -32,7 +35,11 @@ impl Topology {
         let valiant = (routing == Routing::Valiant)
             .then(|| ValiantRoutes::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
         let murmur3 = (routing == Routing::Murmur3).then_some(Murmur3Hash { hosts: host_count });
-        Self { graph, routes, valiant, murmur3, host_count }
+        let tables = match routing {
+            Routing::Tables { lmc } => Some(ForwardingTables::new(&routes, counts(&graph), lmc)),
+            _ => None,
+        };
+        Self { graph, routes, valiant, tables, murmur3, host_count }
     }
 
     /// Routes around dead links from now on.
@@ -40,6 +47,9 @@ impl Topology {
         self.routes = Routes::minimal(&self.graph, dead_links);
         if let Some(valiant) = &mut self.valiant {
             valiant.avoid(&self.graph, dead_links);
+        }
+        if let Some(tables) = &mut self.tables {
+            *tables = ForwardingTables::new(&self.routes, counts(&self.graph), tables.lmc());
         }
     }
 
@@ -63,6 +73,11 @@ impl Topology {
     pub(crate) fn outside(&self) -> Component {
         Component((self.graph.hosts.len() + self.graph.switches.len()) as u32 + 1)
     }
+}
+
+/// All hosts, those of switches that reduce with them, and switches.
+fn counts(graph: &FabricGraph) -> (u32, u32) {
+    (graph.hosts.len() as u32, graph.switches.len() as u32)
 }
 
 /// The component of a host or switch, in a network of so many of both: hosts first, then switches, then the network as a

@@ -7,6 +7,7 @@ use super::Shared;
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::Memory;
+use crate::packet::reframed;
 use crate::timer::Timer;
 
 impl Shared {
@@ -17,6 +18,7 @@ impl Shared {
         cx: &mut Context<'_, M, S>,
         bytes: Bytes,
     ) {
+        let bytes = reframed(bytes, device.config.framing);
         let before = self.control.rate();
         self.control.on_sent(&device.config.control, cx.now, bytes);
         self.after_control(device, cx, before);

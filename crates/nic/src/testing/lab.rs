@@ -6,15 +6,18 @@ use std::net::Ipv4Addr;
 
 use railnet_core::event::Sink;
 use railnet_core::{Psn, QueuePairNumber, Random, Rate, Span, Time};
-use railnet_wire::{EtherType, Ethernet, Extension, Gid, HEADROOM, Headers, Mac, Network, router};
+use railnet_wire::{
+    EtherType, Ethernet, Extension, Framing, Gid, HEADROOM, Headers, Lid, Mac, Network, forward_infiniband,
+    router,
+};
 
 use crate::completion::{Completion, CompletionQueue};
 use crate::config::{Mtu, NicConfig};
 use crate::context::Context;
-use crate::frame::{self, Sent, WireForm};
+use crate::frame::{self, Front, Sent, WireForm};
 use crate::memory::{GhostRuns, Segments};
 use crate::nic::Nic;
-use crate::packet::{Inbound, OutboundPayload, Payload, Transmit, wire_bytes};
+use crate::packet::{Inbound, OutboundPayload, Payload, Transmit, reframed, wire_bytes};
 use crate::queue_pair::{Attributes, Connection};
 use crate::schedule::Priorities;
 
@@ -165,6 +168,8 @@ pub struct Lab<S> {
     pub outages: Vec<Outage>,
     /// How packets travel.
     pub form: WireForm,
+    /// What carries them. The NICs' configuration says the same.
+    pub framing: Framing,
     /// What was seen on the wire, when the tap is open.
     pub tap: Option<Vec<Tapped>>,
     /// Packets delivered.
@@ -202,6 +207,7 @@ impl<S: Sink> Lab<S> {
             faults: Faults::default(),
             outages: Vec::new(),
             form: WireForm::Values,
+            framing: Framing::RoceV2,
             tap: None,
             delivered: 0,
             injected: Injected::default(),
@@ -263,7 +269,8 @@ impl<S: Sink> Lab<S> {
     fn launch(&mut self, from: usize, transmit: Transmit, buffer: Vec<u8>) {
         let length = transmit.payload.length();
         let added = transmit.extension().length();
-        let occupied = self.rate.serialize(wire_bytes(&transmit.headers, added, length));
+        let occupied =
+            self.rate.serialize(reframed(wire_bytes(&transmit.headers, added, length), self.framing));
         self.port_free[from] = self.now + occupied;
         let judged = self.judge.as_mut().map_or(Fate::Deliver, |judge| judge(self.now, from, &transmit));
         let target = transmit.network.target;
@@ -283,12 +290,12 @@ impl<S: Sink> Lab<S> {
             return;
         };
         if self.random.chance(self.faults.mark) {
-            self.injected.marked += u64::from(mark(&mut carried));
+            self.injected.marked += u64::from(mark(&mut carried, self.framing));
         }
         if self.random.chance(self.faults.corrupt) {
             // Both forms draw the same random numbers, so that both run the same course.
             let bit = self.random.below(covered);
-            corrupt(&mut carried, bit);
+            corrupt(&mut carried, self.framing, bit);
             self.injected.corrupted += 1;
         }
         let mut at = self.now + occupied + self.latency;
@@ -333,12 +340,11 @@ impl<S: Sink> Lab<S> {
             };
             return Carried::Values { network, headers, extension, payload, intact: true };
         }
-        let ethernet =
-            Ethernet { target: mac(to), source: mac(from), vlan: None, ether_type: EtherType::IPV4 };
+        let front = self.front(from, to, &network);
         let payload = self.form == WireForm::Values;
         let plain = payload.then(|| buffer.clone());
         let blocks = extension.as_deref().unwrap_or(&Extension::NONE);
-        let start = frame::emit(&mut buffer, &ethernet, &network, &headers, blocks, ghost.as_deref());
+        let start = frame::emit(&mut buffer, &front, &headers, blocks, ghost.as_deref());
         if let Some(tap) = &mut self.tap {
             tap.push(Tapped { at: self.now, from, frame: buffer[start..].to_vec(), lost });
         }
@@ -351,6 +357,19 @@ impl<S: Sink> Lab<S> {
                 buffer.drain(..start);
                 Carried::Frame { bytes: buffer, ghost, network, headers, extension, damaged: false }
             }
+        }
+    }
+
+    /// The headers in front of a packet: ports have the LIDs 1, 2, 3, and so on.
+    fn front(&self, from: usize, to: usize, network: &Network) -> Front {
+        let ends = [from, to].map(mac);
+        match self.framing {
+            Framing::RoceV2 => {
+                let [source, target] = ends;
+                Front::Ip(Ethernet { target, source, vlan: None, ether_type: EtherType::IPV4 }, *network)
+            }
+            Framing::RoceV1 => Front::roce_v1(ends, network, 0),
+            Framing::Infiniband => Front::infiniband([from, to].map(|index| Lid(index as u16 + 1)), 0, 0),
         }
     }
 
@@ -380,7 +399,8 @@ impl<S: Sink> Lab<S> {
                 let _ = nic.receive(&mut cx, &inbound);
             }
             Carried::Frame { bytes, ghost, network, headers, damaged, .. } => {
-                let sent = Sent { ghost: ghost.as_deref(), network, headers, is_damaged: *damaged };
+                let (framing, is_damaged) = (self.framing, *damaged);
+                let sent = Sent { ghost: ghost.as_deref(), network, headers, framing, is_damaged };
                 let _ = frame::deliver(nic, &mut cx, bytes, &sent);
             }
         }
@@ -443,12 +463,19 @@ impl<S: Sink> Lab<S> {
     }
 }
 
-/// Marks an ECN-capable packet; tells whether it was one.
-fn mark(carried: &mut Carried) -> bool {
+/// Marks an ECN-capable packet; tells whether it was one. RoCE v1 has no place for a mark.
+fn mark(carried: &mut Carried, framing: Framing) -> bool {
+    if framing == Framing::RoceV1 {
+        return false;
+    }
     let network = match carried {
         Carried::Values { network, .. } => network,
         Carried::Frame { bytes, network, .. } => {
-            router::mark(bytes).expect("the lab made it a moment ago");
+            match framing {
+                Framing::Infiniband => forward_infiniband(bytes, 0, network.ecn() != 0),
+                _ => router::mark(bytes).map(|_| ()),
+            }
+            .expect("the lab made it a moment ago");
             network
         }
     };
@@ -460,11 +487,11 @@ fn mark(carried: &mut Carried) -> bool {
 }
 
 /// Flips a bit that the ICRC covers; where a packet travels as values, the mark of a wrong ICRC.
-fn corrupt(carried: &mut Carried, bit: u64) {
+fn corrupt(carried: &mut Carried, framing: Framing, bit: u64) {
     match carried {
         Carried::Values { intact, .. } => *intact = false,
         Carried::Frame { bytes, extension, damaged, .. } => {
-            frame::flip(bytes, extension.as_deref().unwrap_or(&Extension::NONE), bit);
+            frame::flip(bytes, framing, extension.as_deref().unwrap_or(&Extension::NONE), bit);
             *damaged = true;
         }
     }

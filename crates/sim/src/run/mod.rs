@@ -146,6 +146,7 @@ impl<S: Sink> Run<S> {
             config.priorities = scenario.priorities();
             config.notification_interval = scenario.notification_interval();
             config.burst_packets = scenario.nic.burst;
+            config.framing = scenario.wire_framing();
             Nic::new(config)
         };
         let (config, framing) = (scenario.switch_config(), scenario.framing());
@@ -244,6 +245,11 @@ impl<S: Sink> Run<S> {
     /// [`Run::drain_taps`] hands them out.
     pub fn tap(&mut self, link: u32) {
         self.network.tap(link);
+    }
+
+    /// What packets look like on links.
+    pub fn framing(&self) -> railnet_wire::Framing {
+        self.network.framing()
     }
 
     /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.

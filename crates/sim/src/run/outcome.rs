@@ -44,6 +44,8 @@ pub struct Outcome {
     /// Whether packets were simulated. At flow fidelity none was: what counts packets in switches and NICs, events and queues is 0, and
     /// means nothing.
     pub fidelity: Fidelity,
+    /// What carried the packets: without IP none could be marked, and InfiniBand links know no pauses.
+    pub framing: railnet_wire::Framing,
     /// The flows, as the scenario lists them.
     pub flows: Vec<FlowResult>,
     /// Flows that had started when a run failed or was stopped, and had not finished; empty otherwise.
@@ -116,9 +118,10 @@ pub(super) fn outcome<S: Sink>(
         timeouts += counters.timeouts;
         notifications += counters.notifications_sent;
     }
-    let (packet_hops, events) = (network.packet_hops(), network.events());
+    let (packet_hops, events, framing) = (network.packet_hops(), network.events(), network.framing());
     Outcome {
         fidelity: Fidelity::Packet,
+        framing,
         flows,
         open_flows: Vec::new(),
         links,

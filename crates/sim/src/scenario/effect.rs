@@ -75,6 +75,7 @@ const PACKETS_ONLY: &[&str] = &[
     "fabric.switch.aggregation.slots",
     "fabric.switch.aggregation.rate",
     "fabric.dscp",
+    "fabric.infiniband",
     "fabric.scheduling",
     "nic.burst",
     "nic.dcqcn",
@@ -98,7 +99,7 @@ const PACKETS_ONLY: &[&str] = &[
 ];
 
 /// Those of them that flows feel: where they begin and which paths hashes choose, and when a run is given up.
-const FELT_BY_FLOWS: &[&str] = &["seed", "limit"];
+const FELT_BY_FLOWS: &[&str] = &["seed", "limit", "fabric.infiniband.lmc"];
 
 /// Keys of recovery from what ends a job, behind the section that they are in.
 const AFTER_FAILURE: &[&str] = &["launch.timeout", "launch.restart", "launch.spares", "storage.read"];
@@ -156,7 +157,7 @@ impl Scenario {
         // Jobs as packets run what their ranks say between themselves: no contexts of switches are reserved for it.
         let by_packets = self.fidelity == Fidelity::Packet && self.has_jobs();
         let reduces = self.switch_config().aggregation.is_some();
-        let rules: [(&str, bool, &'static str); 22] = [
+        let rules: [(&str, bool, &'static str); 24] = [
             (
                 "fabric.switch.aggregation",
                 !by_packets,
@@ -179,6 +180,8 @@ impl Scenario {
             ("fabric.switch.headroom", self.uses_pfc(), "with `flow_control = \"pfc\"`"),
             ("fabric.switch.lossless", self.uses_pfc(), "with `flow_control = \"pfc\"`"),
             ("fabric.switch.marks_at", self.switch_config().marks, "where switches mark: `ecn` is off"),
+            ("fabric.infiniband", self.is_infiniband(), "with `framing = \"infiniband\"`"),
+            ("env.NCCL_IB_TC", self.has_ip(), "where packets have an IP header: not with this `framing`"),
             ("fabric.link.up", self.tiers() >= 2, "in a fabric of two tiers and more"),
             ("fabric.link.core", self.tiers() >= 3, "in a fabric of three tiers"),
             ("fabric.link.local", self.is_dragonfly(), "in a dragonfly"),

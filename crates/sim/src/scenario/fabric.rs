@@ -1,10 +1,11 @@
 //! `[fabric]`: links, routing, and how lengths are counted.
 
 use railnet_core::{Bytes, Rate, Span};
-use railnet_fabric::{Framing, Routing};
+use railnet_fabric::Routing;
 use railnet_topology::fabric::{LinkOverride, LinkSpec};
 use serde::Deserialize;
 
+use super::framing::{FramingName, InfinibandSection};
 use super::priorities::{DscpMap, SchedulingSection};
 use super::switch::SwitchSection;
 use super::{Scenario, ScenarioError, Topology};
@@ -40,9 +41,12 @@ pub struct FabricSection {
     /// Which priority goes first, at switches and NICs.
     #[serde(default)]
     pub scheduling: SchedulingSection,
-    /// How a packet's length is counted.
+    /// What carries packets, and how their length is counted.
     #[serde(default)]
-    pub framing: FramingName,
+    pub framing: Option<FramingName>,
+    /// What a subnet manager chooses, where packets travel on InfiniBand links.
+    #[serde(default)]
+    pub infiniband: InfinibandSection,
 }
 
 impl FabricSection {
@@ -59,6 +63,7 @@ impl FabricSection {
         }
         self.link.check().map_err(|error| error.within("link"))?;
         self.switch.check().map_err(|error| error.within("switch"))?;
+        self.infiniband.check().map_err(|error| error.within("infiniband"))?;
         self.dscp.check().map_err(|error| error.within("dscp"))?;
         self.scheduling.check().map_err(|error| error.within("scheduling"))
     }
@@ -178,6 +183,8 @@ pub enum RoutingName {
     Spray,
     /// In a dragonfly, by way of a random group.
     Valiant,
+    /// On InfiniBand, by the subnet manager's linear forwarding tables.
+    Lft,
 }
 
 /// `hash = "…"`.
@@ -192,23 +199,10 @@ pub enum HashName {
     Ns3,
 }
 
-/// `framing = "…"`.
-#[derive(Clone, Copy, Debug, Deserialize, Default)]
-#[serde(rename_all = "kebab-case")]
-pub enum FramingName {
-    /// To the byte, preamble and gap included.
-    #[default]
-    Ethernet,
-    /// Payload and 64 bytes, as htsim counts.
-    Payload64,
-    /// Payload and 48 bytes, as the HPCC paper's ns-3 counts.
-    Payload48,
-}
-
 impl RoutingName {
     /// Whether packets of one connection may overtake each other.
     pub(super) fn spreads(self) -> bool {
-        !matches!(self, Self::Ecmp | Self::Valiant)
+        !matches!(self, Self::Ecmp | Self::Valiant | Self::Lft)
     }
 }
 
@@ -223,7 +217,7 @@ impl Scenario {
         self.fabric.routing.unwrap_or(self.choices().routing)
     }
 
-    pub(super) fn routing(&self) -> Routing {
+    pub(crate) fn routing(&self) -> Routing {
         match self.routing_name() {
             RoutingName::Ecmp if self.fabric.hash == HashName::Ns3 => Routing::Murmur3,
             RoutingName::Ecmp => Routing::Ecmp,
@@ -231,15 +225,7 @@ impl Scenario {
             RoutingName::Adaptive => Routing::Adaptive,
             RoutingName::Spray => Routing::Spray,
             RoutingName::Valiant => Routing::Valiant,
-        }
-    }
-
-    /// How lengths are counted.
-    pub fn framing(&self) -> Framing {
-        match self.fabric.framing {
-            FramingName::Ethernet => Framing::ETHERNET,
-            FramingName::Payload64 => Framing::fixed(64),
-            FramingName::Payload48 => Framing::fixed(48),
+            RoutingName::Lft => self.tables(),
         }
     }
 }

@@ -268,7 +268,8 @@ pub(crate) fn faults(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<(Ti
         bit_errors: chance(link.bit_error_rate, "fabric.link.bit_error_rate")?,
     };
     let lossless = scenario.switch_config().lossless;
-    let mut plan = Plan { graph, standing, lossless, faults: Vec::new() };
+    let is_infiniband = scenario.is_infiniband();
+    let mut plan = Plan { graph, standing, lossless, is_infiniband, faults: Vec::new() };
     plan.standing();
     for (index, fault) in scenario.faults.iter().enumerate() {
         plan.add(fault).map_err(|error| error.within(&format!("faults.{index}")))?;
@@ -334,6 +335,8 @@ struct Plan<'a> {
     standing: Standing,
     /// The priorities that should be lossless.
     lossless: u8,
+    /// There are no pause frames, and no priorities without them.
+    is_infiniband: bool,
     faults: Vec<(Time, Fault)>,
 }
 
@@ -411,6 +414,10 @@ impl Plan<'_> {
                 let which = which_packet(*nth, *psn, target.is_some())?;
                 self.faults.push((Time::ZERO + at.0, Fault::LosePacket { host, target, which }));
                 Ok(())
+            }
+            FaultSection::PauseStorm { .. } | FaultSection::WrongClass { .. } if self.is_infiniband => {
+                let message = "this fault is about pause frames, which an InfiniBand link has not: slow-nic has a host give credits slowly";
+                Err(ScenarioError::new(message).at("kind"))
             }
             FaultSection::PauseStorm { host, at, until } => {
                 let host = self.host(host, "host")?;

@@ -158,7 +158,10 @@ impl Scenario {
         filled.put("fabric.link.bit_error_rate", link.bit_error_rate);
         filled.put("fabric.routing", name(&self.routing_name()));
         filled.put("fabric.hash", name(&self.fabric.hash));
-        filled.put("fabric.framing", name(&self.fabric.framing));
+        filled.put("fabric.framing", name(&self.framing_name()));
+        if self.is_infiniband() {
+            filled.whole("fabric.infiniband.lmc", u64::from(self.fabric.infiniband.lmc));
+        }
         let switch = self.switch_config();
         filled.put("fabric.switch.buffer", bytes(switch.buffer));
         filled.put("fabric.switch.reserve", bytes(switch.reserve));

@@ -63,7 +63,9 @@ impl Scenario {
     /// How switches choose among equal paths, as far as the load of links goes.
     pub(crate) fn path_selection(&self) -> PathSelection {
         match self.routing_name() {
-            RoutingName::Ecmp | RoutingName::Flowlet | RoutingName::Valiant => PathSelection::Hashed,
+            RoutingName::Ecmp | RoutingName::Flowlet | RoutingName::Valiant | RoutingName::Lft => {
+                PathSelection::Hashed
+            }
             RoutingName::Adaptive | RoutingName::Spray => PathSelection::Balanced,
         }
     }

@@ -14,6 +14,7 @@ mod failure;
 mod faults;
 mod files;
 mod filled;
+mod framing;
 mod hosts;
 mod identity;
 mod interconnect;
@@ -324,6 +325,7 @@ impl Scenario {
             return Err(ScenarioError::new(message).at("sample"));
         }
         self.fabric.check().map_err(|error| error.within("fabric"))?;
+        self.check_framing()?;
         self.nic.check().map_err(|error| error.within("nic"))?;
         if let Some(cluster) = &self.cluster {
             cluster.check().map_err(|error| error.within("cluster"))?;

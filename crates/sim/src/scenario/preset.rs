@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::Scenario;
 use super::fabric::RoutingName;
+use super::framing::FramingName;
 use super::nic::{ControlName, RecoveryName};
 use super::switch::FlowControlName;
 
@@ -11,7 +12,7 @@ use super::switch::FlowControlName;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// Credits from link to link, nothing else.
+    /// InfiniBand links: credits for each lane, and a subnet manager's tables.
     Infiniband,
     /// Ethernet whose switches spread packets and whose NICs put them in order again.
     SpectrumX,
@@ -53,6 +54,7 @@ impl Preset {
             Self::Infiniband => Choices {
                 flow_control: FlowControlName::Credits,
                 ecn: false,
+                routing: RoutingName::Lft,
                 control: ControlName::None,
                 recovery: Some(RecoveryName::GoBackN),
                 ..usual
@@ -77,6 +79,15 @@ impl Preset {
 
 impl Scenario {
     pub(super) fn choices(&self) -> Choices {
-        self.preset.map_or(Choices::USUAL, Preset::choices)
+        let chosen = self.preset.map_or(Choices::USUAL, Preset::choices);
+        match (self.framing_name(), self.preset) {
+            (FramingName::Infiniband, None) => Preset::Infiniband.choices(),
+            // No IP header, no marks: what reacts to them has nothing to react to.
+            (FramingName::Rocev1, None) => Choices { ecn: false, control: ControlName::None, ..chosen },
+            (FramingName::Infiniband, _) => chosen,
+            // Credits on Ethernet: its switches have no forwarding tables of a subnet manager.
+            (_, Some(Preset::Infiniband)) => Choices { routing: RoutingName::Ecmp, ..chosen },
+            _ => chosen,
+        }
     }
 }

@@ -59,6 +59,11 @@ impl DscpMap {
         Ok(())
     }
 
+    /// Whether it says nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The priority of every DSCP: its upper three bits where the map says nothing.
     pub(super) fn priorities(&self) -> [u8; 64] {
         let mut priorities = std::array::from_fn(|dscp| (dscp >> 3) as u8);
@@ -155,14 +160,18 @@ impl<'de> Visitor<'de> for SchedulingVisitor {
 }
 
 impl Scenario {
-    /// The priority of every DSCP, at NICs and switches.
+    /// The priority of every DSCP, at NICs and switches; on InfiniBand the virtual lane of every service level.
     pub fn priorities(&self) -> [u8; 64] {
-        self.fabric.dscp.priorities()
+        if self.is_infiniband() { self.lanes() } else { self.fabric.dscp.priorities() }
     }
 
-    /// The DSCP that packets in a priority are sent with: the lowest that is mapped to it.
+    /// The DSCP that packets in a priority are sent with: the lowest that is mapped to it. On InfiniBand, where a service level has
+    /// its place, a priority is one.
     pub(crate) fn dscp_of(&self, priority: u8) -> Result<u8, ScenarioError> {
         check(priority)?;
+        if self.is_infiniband() {
+            return Ok(priority);
+        }
         let found = self.priorities().iter().position(|mapped| *mapped == priority);
         found.map(|dscp| dscp as u8).ok_or_else(|| {
             ScenarioError::new(format!(
@@ -177,7 +186,7 @@ impl Scenario {
         match (priority, dscp) {
             (None, None) => Ok(0),
             (Some(priority), None) => self.dscp_of(priority).map_err(|error| error.at("priority")),
-            (None, Some(dscp)) if dscp <= DSCP_MAX => Ok(dscp),
+            (None, Some(dscp)) if dscp <= DSCP_MAX => self.check_dscp().map(|()| dscp),
             (None, Some(dscp)) => {
                 let message = format!("there is no DSCP {dscp}: they are 0 to {DSCP_MAX}");
                 Err(ScenarioError::new(message).at("dscp"))

@@ -185,6 +185,7 @@ pub fn graph(scenario: &Scenario) -> Result<FabricGraph, ScenarioError> {
         graph = scenario.on_rails(graph, (nodes, rails))?;
     }
     scenario.narrow(&mut graph);
+    scenario.check_lids(graph.hosts.len(), graph.switches.len())?;
     for (number, link) in graph.links.iter().enumerate() {
         check_rate(link.rate).and_then(|()| check_amount(link.rate, link.delay)).map_err(|error| {
             let message = format!("the link {}: {}", graph.link_name(number as u32), error.message);

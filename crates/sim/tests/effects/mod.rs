@@ -289,6 +289,7 @@ const CONTAINERS: &[&str] = &[
     "topology",
     "link",
     "switch",
+    "infiniband",
     "dcqcn",
     "timely",
     "swift",

@@ -14,11 +14,13 @@
 //! # Ok::<(), railnet_wire::capture::CaptureError>(())
 //! ```
 
+mod erf;
 mod input;
 mod pcap;
 mod pcapng;
 mod pcapng_writer;
 
+pub use erf::{ERF_LENGTH, infiniband_record};
 pub use pcap::{PcapWriter, Precision};
 pub use pcapng_writer::{InterfaceId, PcapngWriter};
 
@@ -99,6 +101,10 @@ impl LinkType {
     pub const ETHERNET: Self = Self(1);
     /// An IPv4 or IPv6 header.
     pub const RAW: Self = Self(101);
+    /// A record header of ERF, see [`infiniband_record`].
+    pub const ERF: Self = Self(197);
+    /// An InfiniBand local route header.
+    pub const INFINIBAND: Self = Self(247);
 }
 
 impl fmt::Display for LinkType {
@@ -106,6 +112,8 @@ impl fmt::Display for LinkType {
         match *self {
             Self::ETHERNET => f.pad("Ethernet"),
             Self::RAW => f.pad("raw IP"),
+            Self::ERF => f.pad("ERF"),
+            Self::INFINIBAND => f.pad("InfiniBand"),
             Self(number) => write!(f, "link type {number}"),
         }
     }
@@ -132,8 +140,10 @@ pub struct Packet {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Undecodable {
-    /// Only Ethernet and raw IP are understood.
-    #[error("packets of {0} are not understood, only Ethernet (1) and raw IP (101)")]
+    /// Only Ethernet, raw IP and InfiniBand are understood.
+    #[error(
+        "packets of {0} are not understood, only Ethernet (1), raw IP (101) and InfiniBand (247, and 197 in ERF)"
+    )]
     LinkType(LinkType),
     /// The packet is not well formed.
     #[error(transparent)]
@@ -146,6 +156,8 @@ impl Packet {
         match self.link_type {
             LinkType::ETHERNET => Ok(Frame::parse(&self.bytes)?),
             LinkType::RAW => Ok(Frame::parse_ip(&self.bytes)?),
+            LinkType::ERF => erf::frame(&self.bytes),
+            LinkType::INFINIBAND => Ok(Frame::parse_infiniband(&self.bytes)?),
             other => Err(Undecodable::LinkType(other)),
         }
     }

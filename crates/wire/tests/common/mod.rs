@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use railnet_core::{Psn, QueuePairNumber};
 use railnet_wire::capture::{Packet, Reader};
 use railnet_wire::{
-    Aeth, AtomicEth, Bth, CongestionEcho, Deth, EtherType, Ethernet, Extended, Extension, Gid, Headers, Hop,
-    Layout, Mac, Network, Opcode, Reth, SelectiveAck, Syndrome, Telemetry, TelemetryBlock, VlanTag,
+    Aeth, AtomicEth, Bth, CongestionEcho, Deth, EtherType, Ethernet, Extended, Extension, Gid, Grh, Headers,
+    Hop, Layout, Lid, Link, Lrh, Mac, Network, Opcode, Reth, Route, SelectiveAck, Syndrome, Telemetry,
+    TelemetryBlock, VlanTag,
 };
 
 /// The captures of real Soft-RoCE: their names and packets.
@@ -173,5 +174,32 @@ prop_compose! {
     ) -> Ethernet {
         let vlan = is_tagged.then_some(VlanTag { priority, is_drop_eligible, id });
         Ethernet { target: Mac(target), source: Mac(source), vlan, ether_type: EtherType::IPV4 }
+    }
+}
+
+prop_compose! {
+    fn grh()(
+        traffic_class: u8, flow_label in 0..1u32 << 20, hop_limit: u8, source: [u8; 16], target: [u8; 16],
+    ) -> Grh {
+        Grh { traffic_class, flow_label, hop_limit, source: Gid(source), target: Gid(target) }
+    }
+}
+
+prop_compose! {
+    /// The headers in front of the transport headers on an InfiniBand link, half of them with a GRH.
+    pub(crate) fn infiniband_route()(
+        virtual_lane in 0..16u8, service_level in 0..16u8, source: u16, target: u16, is_global: bool, grh in grh(),
+    ) -> Route {
+        let (source, target) = (Lid(source), Lid(target));
+        let link = Link::Infiniband(Lrh { virtual_lane, service_level, source, target, is_global });
+        Route { link, grh: is_global.then_some(grh) }
+    }
+}
+
+prop_compose! {
+    /// The headers in front of the transport headers in RoCE v1.
+    pub(crate) fn roce_v1_route()(ethernet in ethernet(), grh in grh()) -> Route {
+        let link = Link::Ethernet(Ethernet { ether_type: EtherType::ROCE_V1, ..ethernet });
+        Route { link, grh: Some(grh) }
     }
 }

@@ -142,7 +142,9 @@ impl Collectives {
             ..NetConfig::default()
         };
         // The lower two bits say that the path understands ECN marks.
-        let traffic_class = number("NCCL_IB_TC").map_or(0x02, |class| (class as u8 & !3) | 0x02);
+        let traffic_class = number("NCCL_IB_TC")
+            .filter(|_| scenario.has_ip())
+            .map_or(0x02, |class| (class as u8 & !3) | 0x02);
         let mut this = Self {
             seed: scenario.seed,
             everyone: scenario.everyone(ends),

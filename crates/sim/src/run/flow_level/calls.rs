@@ -96,7 +96,7 @@ impl CallPlans {
     ) -> Result<Self, ScenarioError> {
         let graph = graph(scenario)?;
         let ports = graph.hosts.len() as u32;
-        let paths = Paths::new(graph, scenario.path_selection(), scenario.seed);
+        let paths = Paths::new(graph, scenario.path_selection(), scenario.routing(), scenario.seed);
         let mut capacities = paths.capacities();
         let host_links = capacities.len() as u32;
         let most = cluster.kinds().iter().map(|host| host.links.len()).max().unwrap_or(0);

@@ -51,6 +51,7 @@ pub struct FlowLevelRun {
     network: FlowNetwork,
     paths: Paths,
     framing: WireLength,
+    kind: railnet_wire::Framing,
     flows: Vec<Flow>,
     started: Vec<Time>,
     finished: Vec<Time>,
@@ -198,7 +199,7 @@ impl FlowLevelRun {
         let flows = flows(scenario, &graph)?;
         one_priority(&flows)?;
         let size = (graph.hosts.len(), graph.switches.len());
-        let paths = Paths::new(graph, scenario.path_selection(), scenario.seed);
+        let paths = Paths::new(graph, scenario.path_selection(), scenario.routing(), scenario.seed);
         let capacities = paths.capacities();
         let mut followers = vec![Vec::new(); flows.len()];
         let mut starts = BinaryHeap::new();
@@ -212,6 +213,7 @@ impl FlowLevelRun {
             network: FlowNetwork::new(&capacities),
             packets: vec![0.0; capacities.len()],
             framing: WireLength::of(scenario),
+            kind: scenario.wire_framing(),
             connections: Connections::new(scenario, size.0 as u32)?,
             started: vec![Time::NEVER; flows.len()],
             finished: vec![Time::NEVER; flows.len()],
@@ -258,7 +260,11 @@ impl FlowLevelRun {
     fn start(&mut self, index: u32) {
         let flow = self.flows[index as usize];
         self.started[index as usize] = self.network.now();
-        let port = self.connections.source_port(flow.source, flow.target, flow.dscp);
+        let port = match self.kind {
+            // Switches see no UDP port there: connections between two hosts share a path.
+            railnet_wire::Framing::RoceV1 => 0,
+            _ => self.connections.source_port(flow.source, flow.target, flow.dscp),
+        };
         let Some(path) = self.paths.path(flow.source, flow.target, port) else {
             let message = format!("there is no path from host {} to host {}", flow.source, flow.target);
             self.failure = Some(RunError::Scenario(ScenarioError::new(message)));
@@ -350,6 +356,7 @@ impl FlowLevelRun {
         let finished = flows.iter().map(|flow| flow.finished).filter(|at| at.is_set());
         let outcome = Outcome {
             fidelity: Fidelity::Flow,
+            framing: self.kind,
             completion: finished.max().unwrap_or(Time::ZERO),
             flows,
             open_flows: Vec::new(),

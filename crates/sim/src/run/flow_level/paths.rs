@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use railnet_core::{Rate, Span};
-use railnet_fabric::{EcmpSeed, connection_hash};
+use railnet_fabric::{EcmpSeed, ForwardingTables, Routing, connection_hash};
 use railnet_flow::Usage;
 use railnet_topology::{Adjacency, FabricGraph, Neighbour, PathSelection, Routes, Vertex};
 
@@ -15,6 +15,8 @@ pub(super) struct Paths {
     adjacency: Adjacency,
     routes: Routes,
     selection: PathSelection,
+    /// Those of a subnet manager, where switches forward by LID.
+    tables: Option<ForwardingTables>,
     seeds: Vec<EcmpSeed>,
     /// Shares of the links between two leaves, where switches balance.
     balanced: BTreeMap<(u32, u32), Rc<[Usage]>>,
@@ -29,11 +31,16 @@ pub(super) struct FlowPath {
 }
 
 impl Paths {
-    pub(super) fn new(graph: FabricGraph, selection: PathSelection, seed: u64) -> Self {
+    pub(super) fn new(graph: FabricGraph, selection: PathSelection, routing: Routing, seed: u64) -> Self {
         let (adjacency, routes) = (graph.adjacency(), Routes::minimal(&graph, &[]));
         let seeds =
             (0..graph.switches.len() as u32).map(|switch| EcmpSeed::of_switch(seed, switch)).collect();
-        Self { graph, adjacency, routes, selection, seeds, balanced: BTreeMap::new() }
+        let counts = (graph.hosts.len() as u32, graph.switches.len() as u32);
+        let tables = match routing {
+            Routing::Tables { lmc } => Some(ForwardingTables::new(&routes, counts, lmc)),
+            _ => None,
+        };
+        Self { graph, adjacency, routes, selection, tables, seeds, balanced: BTreeMap::new() }
     }
 
     /// The resource that stands for a link in the direction away from a vertex.
@@ -77,7 +84,7 @@ impl Paths {
         Some(path)
     }
 
-    /// The way on which hashes lead.
+    /// The way on which hashes lead, or forwarding tables.
     fn hashed(&self, source: u32, target: u32, hash: u32) -> Option<FlowPath> {
         let mut path = FlowPath::default();
         let mut vertex = Vertex::Host(source);
@@ -86,7 +93,10 @@ impl Paths {
             let neighbour: &Neighbour = match vertex {
                 Vertex::Host(_) => ports.first()?,
                 Vertex::Switch(switch) => {
-                    let hops = self.routes.next_hops(switch, target);
+                    let hops = match &self.tables {
+                        None => self.routes.next_hops(switch, target),
+                        Some(tables) => tables.next_hop(switch, target, hash),
+                    };
                     let port = match hops {
                         [] => return None,
                         [only] => *only,
