@@ -111,9 +111,9 @@ impl Departures {
         self.heard.contains_key(&rank)
     }
 
-    /// Why a rank has left, as far as it has told, or could have.
+    /// Why a rank has left, as far as it has told, or could have. Nobody leaves because of itself: it is lost.
     pub(super) fn of(&self, rank: u32) -> Option<&Reason> {
-        self.heard.get(&rank).or(self.hub.as_ref())
+        self.heard.get(&rank).or(self.hub.as_ref()).filter(|reason| reason.culprits != [rank])
     }
 
     /// Rank 0 is lost, and the control channel with it.

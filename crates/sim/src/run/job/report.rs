@@ -309,7 +309,7 @@ fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> S
     let (path, kinds) = (path(machine), kinds(placed, machine, &outcome));
     let lines = lines(machine);
     let (bottlenecks, caveats, flow_level) = (Vec::new(), Vec::new(), None);
-    StepResult { said, path, kinds, outcome, bottlenecks, caveats, lines, flow_level }
+    StepResult { outcome, said, path, kinds, bottlenecks, caveats, lines, flow_level }
 }
 
 /// What went wrong while the longest of each kind ran, and how long that took.
