@@ -615,11 +615,21 @@ fn flow_fidelity_refuses_what_looks_at_packets() {
         assert_eq!(output.status.code(), Some(2), "{option:?}");
         assert!(text(&output.stderr).contains("there are no packets to look at"), "{option:?}");
     }
-    let output = railnet(&["sim", "llama-70b", "--fidelity", "flow"]);
+    let output = railnet(&["sim", "allreduce-2-nodes", "--fidelity", "flow"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output.stderr).contains("jobs run at packet or analytic fidelity"),
-        "{}",
-        text(&output.stderr)
-    );
+    assert!(text(&output.stderr).contains("not for [[collective]]"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn jobs_at_flow_fidelity_say_what_is_busy_and_what_stands_for_what() {
+    let output = railnet(&["sim", "mixtral", "--fidelity", "flow"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let screen = text(&output.stdout);
+    for word in ["flow fidelity", "Busiest link", "Symmetry", "coflows in all"] {
+        assert!(screen.contains(word), "{word}: {screen}");
+    }
+    let value = json(&["sim", "mixtral", "--fidelity", "flow", "--json", "-"]);
+    let seen = &value["jobs"][0]["flow_level"];
+    assert!(seen["coflows"].as_u64().unwrap() >= seen["run"].as_u64().unwrap(), "{seen}");
+    assert!((0.0..=1.0).contains(&seen["busy"].as_f64().unwrap()), "{seen}");
 }
