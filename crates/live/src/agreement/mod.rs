@@ -154,6 +154,8 @@ pub struct Agreement {
     flags: u64,
     /// Reported, by the program or by a refused connection.
     failed: BTreeSet<u32>,
+    /// Ranks that answered, found no quorum and left.
+    left: BTreeSet<u32>,
     /// When each rank was last heard.
     heard: BTreeMap<u32, Time>,
     promised: Ballot,
@@ -176,6 +178,7 @@ impl Agreement {
             enter_by: now + config.enter_timeout,
             flags,
             failed: failed.iter().copied().filter(|rank| *rank < config.size).collect(),
+            left: BTreeSet::new(),
             heard: BTreeMap::new(),
             promised: Ballot::default(),
             accepted: None,
@@ -229,6 +232,7 @@ impl Agreement {
                 // The sender has left. Those who have nobody else to wait for leave as well.
                 let unsuspected = self.unsuspected(now);
                 self.failed.insert(from);
+                self.left.insert(from);
                 if unsuspected.is_subset(&voters) {
                     return self.give_up(voters);
                 }
@@ -382,7 +386,7 @@ impl Agreement {
         for rank in self.others() {
             self.outgoing.push_back((rank, Message::NoQuorum(voters.clone())));
         }
-        self.outcome = Some(Outcome::NoQuorum(voters));
+        self.outcome = Some(Outcome::NoQuorum(voters.union(&self.left).copied().collect()));
     }
 
     /// Does what the state and the time allow.

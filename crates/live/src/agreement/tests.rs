@@ -74,6 +74,17 @@ fn of_two_halves_the_one_with_the_lowest_rank_goes_on() {
 }
 
 #[test]
+fn a_rank_that_found_no_quorum_and_left_has_answered() {
+    // Rank 3 does not know yet that rank 1 is dead, when rank 2 gives up.
+    let mut all = ranks(4, &[&[], &[], &[0, 1], &[0]]);
+    settle(&mut all, Time::ZERO, |from, to| from >= 2 && to >= 2);
+    assert_eq!(all[2].outcome(), Some(&Outcome::NoQuorum([2, 3].into())));
+    assert_eq!(all[3].outcome(), None);
+    all[3].report_gone(Time::ZERO, 1);
+    assert_eq!(all[3].outcome(), Some(&Outcome::NoQuorum([2, 3].into())));
+}
+
+#[test]
 fn a_rank_that_the_others_leave_out_is_told() {
     let mut all = ranks(3, &[&[2], &[2], &[]]);
     settle(&mut all, Time::ZERO, |_, _| true);
