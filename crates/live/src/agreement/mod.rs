@@ -234,7 +234,7 @@ impl Agreement {
                 self.failed.insert(from);
                 self.left.insert(from);
                 if unsuspected.is_subset(&voters) {
-                    return self.give_up(voters);
+                    return self.give_up(&voters);
                 }
             }
         }
@@ -382,7 +382,7 @@ impl Agreement {
         });
     }
 
-    fn give_up(&mut self, voters: BTreeSet<u32>) {
+    fn give_up(&mut self, voters: &BTreeSet<u32>) {
         for rank in self.others() {
             self.outgoing.push_back((rank, Message::NoQuorum(voters.clone())));
         }
@@ -405,7 +405,7 @@ impl Agreement {
         {
             let voters: BTreeSet<u32> = votes.keys().copied().collect();
             if !quorum.is_met(&voters, size) {
-                return self.give_up(voters);
+                return self.give_up(&voters);
             }
             let (ballot, decision) = (*ballot, self.proposal(votes, &unsuspected));
             // The leader's own acceptance; a higher ballot that it promised meanwhile has the leader step back.
@@ -422,7 +422,7 @@ impl Agreement {
             } else if unsuspected.is_subset(accepted) {
                 // Ranks that voted have failed since: nobody is left who could make a quorum.
                 let accepted = accepted.clone();
-                self.give_up(accepted);
+                self.give_up(&accepted);
             }
         }
     }

@@ -179,6 +179,11 @@ impl Error {
         match self {
             Self::Failed { failure, .. } => failure.culprits().iter().map(|rank| rank.0 as usize).collect(),
             Self::OneSided { rank, .. } => vec![*rank],
+            // That rank 0 does not answer may have other reasons; that it is gone has none.
+            Self::Meet(MeetError::Trouble(_) | MeetError::HubGone { .. })
+            | Self::Reach(ReachError::Control(ControlError::Trouble { .. } | ControlError::HubGone { .. })) => {
+                self.failed_peers().unwrap_or_default().into_iter().map(|rank| rank as usize).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -206,5 +211,22 @@ impl Error {
             )) => Some(vec![0]),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_0_that_dies_while_ranks_set_up_is_the_culprit() {
+        let gone = ControlError::HubGone {
+            what: "exchange".to_owned(),
+            cause: "its connection was closed".to_owned(),
+        };
+        assert_eq!(Error::Reach(ReachError::Control(gone)).culprits(), [0]);
+        let silent =
+            ControlError::NoAnswer { what: "exchange".to_owned(), waited: std::time::Duration::from_secs(1) };
+        assert_eq!(Error::Reach(ReachError::Control(silent)).culprits(), [0_usize; 0]);
     }
 }
