@@ -41,17 +41,21 @@ impl Ipv6 {
 
     /// Reads the header at the front of `bytes`, which may run on after the datagram.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let raw: &[u8; Self::LENGTH] = header(bytes, Layer::Ipv6)?;
+        Self::parse_as(bytes, Layer::Ipv6, "version")
+    }
+
+    /// The same of a header with this layout that belongs to a layer of its own, where the version has this name.
+    pub(crate) fn parse_as(bytes: &[u8], layer: Layer, version: &'static str) -> Result<Self, Malformed> {
+        let raw: &[u8; Self::LENGTH] = header(bytes, layer)?;
         let first = u32_at(raw, field::VERSION_CLASS_FLOW);
-        if first >> 28 != 6 {
-            let value = (first >> 28).into();
-            return Err(Malformed::Field { layer: Layer::Ipv6, field: "version", value });
+        if first >> 28 != VERSION >> 28 {
+            return Err(Malformed::Field { layer, field: version, value: (first >> 28).into() });
         }
         let payload_length = u16_at(raw, field::PAYLOAD_LENGTH);
         let most = bytes.len() - Self::LENGTH;
         if usize::from(payload_length) > most {
             let stated = payload_length.into();
-            return Err(Malformed::Length { layer: Layer::Ipv6, stated, least: 0, most });
+            return Err(Malformed::Length { layer, stated, least: 0, most });
         }
         Ok(Self {
             traffic_class: (first >> 20) as u8,

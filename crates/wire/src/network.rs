@@ -72,7 +72,13 @@ impl Network {
     /// The IP header in front of a UDP header and so many bytes.
     #[inline]
     pub fn ip(&self, udp_payload_bytes: usize) -> Ip {
-        let payload_length = length_field(udp_payload_bytes + Udp::LENGTH);
+        self.ip_carrying(UDP_PROTOCOL, udp_payload_bytes + Udp::LENGTH)
+    }
+
+    /// The IP header in front of so many bytes of a protocol.
+    #[inline]
+    pub(crate) fn ip_carrying(&self, protocol: u8, bytes: usize) -> Ip {
+        let payload_length = length_field(bytes);
         let (traffic_class, hop_limit) = (self.traffic_class, self.hop_limit);
         match (self.source.to_ip(), self.target.to_ip()) {
             (IpAddr::V4(source), IpAddr::V4(target)) => Ip::V4(Ipv4 {
@@ -83,7 +89,7 @@ impl Network {
                 more_fragments: false,
                 fragment_offset: 0,
                 hop_limit,
-                protocol: UDP_PROTOCOL,
+                protocol,
                 source,
                 target,
             }),
@@ -91,7 +97,7 @@ impl Network {
                 traffic_class,
                 flow_label: self.flow_label,
                 payload_length,
-                next_header: UDP_PROTOCOL,
+                next_header: protocol,
                 hop_limit,
                 source: self.source.0.into(),
                 target: self.target.0.into(),

@@ -4,10 +4,9 @@ use std::net::IpAddr;
 
 use crate::bytes::{header, put_u16, put_u32, u16_at, u32_at};
 use crate::ethernet::Ethernet;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
+use crate::gid::Gid;
 use crate::malformed::{Layer, Malformed};
-use crate::network::Ip;
+use crate::network::{Ip, Network};
 use crate::udp::sum;
 
 mod field {
@@ -340,36 +339,18 @@ pub struct TcpRoute {
 impl TcpRoute {
     /// The IP header in front of so many bytes of header and data.
     fn ip(&self, bytes: usize) -> Ip {
-        let (payload_length, hop_limit, traffic_class) = (bytes as u16, self.hop_limit, self.traffic_class);
-        match (self.source, self.target) {
-            (IpAddr::V4(source), IpAddr::V4(target)) => Ip::V4(Ipv4 {
-                traffic_class,
-                payload_length,
-                identification: self.identification,
-                dont_fragment: true,
-                more_fragments: false,
-                fragment_offset: 0,
-                hop_limit,
-                protocol: TCP_PROTOCOL,
-                source,
-                target,
-            }),
-            (source, target) => {
-                let v6 = |address| match address {
-                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-                    IpAddr::V6(v6) => v6,
-                };
-                Ip::V6(Ipv6 {
-                    traffic_class,
-                    flow_label: 0,
-                    payload_length,
-                    next_header: TCP_PROTOCOL,
-                    hop_limit,
-                    source: v6(source),
-                    target: v6(target),
-                })
-            }
-        }
+        let network = Network {
+            source: Gid::from_ip(self.source),
+            target: Gid::from_ip(self.target),
+            // The TCP header has the ports.
+            source_port: 0,
+            target_port: 0,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            identification: self.identification,
+            flow_label: 0,
+        };
+        network.ip_carrying(TCP_PROTOCOL, bytes)
     }
 }
 

@@ -69,13 +69,7 @@ impl CongestionControl for Cubic {
     }
 
     fn on_ack(&mut self, acked: &Acked) {
-        if !acked.is_limited {
-            return;
-        }
-        let rest = match self.window.is_in_slow_start() {
-            true => self.window.slow_start(acked.bytes),
-            false => acked.bytes,
-        };
+        let rest = self.window.slow_start(acked);
         if rest == 0 {
             return;
         }

@@ -98,15 +98,15 @@ impl Window {
         Self { segment_size, bytes: first, threshold: u64::MAX }
     }
 
-    fn is_in_slow_start(&self) -> bool {
-        self.bytes < self.threshold
-    }
-
-    /// Grows by what was acknowledged (RFC 3465), up to the threshold; returns what is left of it.
-    fn slow_start(&mut self, bytes: u64) -> u64 {
-        let grown = bytes.min(self.threshold - self.bytes);
+    /// Slow start: grows by what was acknowledged (RFC 3465), up to the threshold. Returns what is left of it for congestion avoidance;
+    /// nothing where the window is not what holds the sender back.
+    fn slow_start(&mut self, acked: &Acked) -> u64 {
+        if !acked.is_limited {
+            return 0;
+        }
+        let grown = acked.bytes.min(self.threshold.saturating_sub(self.bytes));
         self.bytes += grown;
-        bytes - grown
+        acked.bytes - grown
     }
 
     /// Falls to a part of itself, and the threshold with it.

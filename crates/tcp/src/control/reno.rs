@@ -25,14 +25,7 @@ impl CongestionControl for Reno {
     }
 
     fn on_ack(&mut self, acked: &Acked) {
-        if !acked.is_limited {
-            return;
-        }
-        let rest = match self.window.is_in_slow_start() {
-            true => self.window.slow_start(acked.bytes),
-            false => acked.bytes,
-        };
-        self.counted += rest;
+        self.counted += self.window.slow_start(acked);
         while self.counted >= self.window.bytes {
             self.counted -= self.window.bytes;
             self.window.bytes += self.window.segment_size;

@@ -2,8 +2,7 @@
 
 pub mod storm;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use railnet_core::{Bytes, Random, Rate, Span, Time};
 use railnet_wire::{Frame, Tcp, TcpRoute, tcp_packet};
@@ -36,34 +35,6 @@ pub struct Tapped {
     pub segment: Segment,
     /// It does not arrive.
     pub is_lost: bool,
-}
-
-#[derive(Debug)]
-struct Flight {
-    at: Time,
-    sequence: u64,
-    to: usize,
-    segment: Segment,
-}
-
-impl PartialEq for Flight {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.sequence) == (other.at, other.sequence)
-    }
-}
-
-impl Eq for Flight {}
-
-impl PartialOrd for Flight {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Flight {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
-    }
 }
 
 /// What decides about a segment besides the faults: its number among those of its end, and the segment; whether it is lost.
@@ -99,7 +70,8 @@ pub struct Pair {
     free_at: [Time; 2],
     sent: [u64; 2],
     random: Random,
-    in_flight: BinaryHeap<Reverse<Flight>>,
+    /// Segments on the wire, by when they arrive and in what order they were sent, with the end that receives each.
+    in_flight: BTreeMap<(Time, u64), (usize, Segment)>,
     sequence: u64,
 }
 
@@ -123,7 +95,7 @@ impl Pair {
             free_at: [Time::ZERO; 2],
             sent: [0; 2],
             random: Random::stream(seed, "wire", 0),
-            in_flight: BinaryHeap::new(),
+            in_flight: BTreeMap::new(),
             sequence: 0,
         }
     }
@@ -186,12 +158,12 @@ impl Pair {
 
     fn fly(&mut self, at: Time, to: usize, segment: Segment) {
         self.sequence += 1;
-        self.in_flight.push(Reverse(Flight { at, sequence: self.sequence, to, segment }));
+        self.in_flight.insert((at, self.sequence), (to, segment));
     }
 
     /// When something happens next.
     pub fn next_time(&self) -> Option<Time> {
-        let arrival = self.in_flight.peek().map(|Reverse(flight)| flight.at);
+        let arrival = self.in_flight.first_key_value().map(|((at, _), _)| *at);
         let timers = self.ends.iter().filter_map(|end| end.poll_timeout().map(|(at, _)| at));
         arrival.into_iter().chain(timers).min()
     }
@@ -201,11 +173,11 @@ impl Pair {
         self.pump();
         let Some(next) = self.next_time() else { return false };
         self.now = self.now.max(next);
-        while let Some(Reverse(flight)) = self.in_flight.peek()
-            && flight.at <= self.now
+        while let Some(first) = self.in_flight.first_entry()
+            && first.key().0 <= self.now
         {
-            let Some(Reverse(flight)) = self.in_flight.pop() else { break };
-            self.ends[flight.to].receive(self.now, &flight.segment);
+            let (to, segment) = first.remove();
+            self.ends[to].receive(self.now, &segment);
         }
         for end in &mut self.ends {
             if end.poll_timeout().is_some_and(|(at, _)| at <= self.now) {

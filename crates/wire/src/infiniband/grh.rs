@@ -1,20 +1,9 @@
 //! The global route header (GRH): the addresses of a packet between subnets, in RoCE v1 those of every packet. IBTA volume 1, 8.3.
 
-use crate::bytes::{header, put, put_u16, put_u32, take, u16_at, u32_at};
 use crate::gid::Gid;
+use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
 
-mod field {
-    pub(super) const VERSION_CLASS_FLOW: usize = 0;
-    pub(super) const PAYLOAD_LENGTH: usize = 4;
-    pub(super) const NEXT_HEADER: usize = 6;
-    pub(super) const HOP_LIMIT: usize = 7;
-    pub(super) const SOURCE: usize = 8;
-    pub(super) const TARGET: usize = 24;
-}
-
-/// As that of IPv6.
-const VERSION: u32 = 6 << 28;
 /// A BTH follows.
 const NEXT_HEADER: u8 = 0x1b;
 
@@ -35,49 +24,37 @@ pub struct Grh {
 
 impl Grh {
     /// Bytes of the header.
-    pub const LENGTH: usize = 40;
+    pub const LENGTH: usize = Ipv6::LENGTH;
 
-    /// Reads the header at the front of `bytes`; also gives the bytes behind it, BTH to ICRC, that it states.
+    /// Reads the header at the front of `bytes`; also gives the bytes behind it, BTH to ICRC, that it states. Its layout is that of
+    /// IPv6.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
-        let raw: &[u8; Self::LENGTH] = header(bytes, Layer::GlobalRoute)?;
-        let wrong = |field, value| Err(Malformed::Field { layer: Layer::GlobalRoute, field, value });
-        let first = u32_at(raw, field::VERSION_CLASS_FLOW);
-        if first >> 28 != VERSION >> 28 {
-            return wrong("IPVer", (first >> 28).into());
+        let header = Ipv6::parse_as(bytes, Layer::GlobalRoute, "IPVer")?;
+        if header.next_header != NEXT_HEADER {
+            let value = header.next_header.into();
+            return Err(Malformed::Field { layer: Layer::GlobalRoute, field: "NxtHdr", value });
         }
-        if raw[field::NEXT_HEADER] != NEXT_HEADER {
-            return wrong("NxtHdr", raw[field::NEXT_HEADER].into());
-        }
-        let (stated, most) = (usize::from(u16_at(raw, field::PAYLOAD_LENGTH)), bytes.len() - Self::LENGTH);
-        if stated > most {
-            return Err(Malformed::Length { layer: Layer::GlobalRoute, stated, least: 0, most });
-        }
-        let grh = Self {
-            traffic_class: (first >> 20) as u8,
-            flow_label: first & 0xf_ffff,
-            hop_limit: raw[field::HOP_LIMIT],
-            source: Gid(take(raw, field::SOURCE)),
-            target: Gid(take(raw, field::TARGET)),
-        };
-        Ok((grh, stated))
+        let Ipv6 { traffic_class, flow_label, payload_length, hop_limit, source, target, .. } = header;
+        let (source, target) = (Gid(source.octets()), Gid(target.octets()));
+        Ok((Self { traffic_class, flow_label, hop_limit, source, target }, payload_length.into()))
     }
 
     /// The header as bytes, in front of so many from BTH to ICRC.
     pub fn to_bytes(&self, transport_bytes: usize) -> [u8; Self::LENGTH] {
-        let mut raw = [0; Self::LENGTH];
-        let first = VERSION | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
-        put_u32(&mut raw, field::VERSION_CLASS_FLOW, first);
-        put_u16(&mut raw, field::PAYLOAD_LENGTH, transport_bytes as u16);
-        raw[field::NEXT_HEADER] = NEXT_HEADER;
-        raw[field::HOP_LIMIT] = self.hop_limit;
-        put(&mut raw, field::SOURCE, self.source.0);
-        put(&mut raw, field::TARGET, self.target.0);
-        raw
+        let header = Ipv6 {
+            traffic_class: self.traffic_class,
+            flow_label: self.flow_label,
+            payload_length: transport_bytes as u16,
+            next_header: NEXT_HEADER,
+            hop_limit: self.hop_limit,
+            source: self.source.0.into(),
+            target: self.target.0.into(),
+        };
+        header.to_bytes()
     }
 
     /// Sets to ones what routers may change, as the ICRC wants it.
     pub(crate) fn mask(raw: &mut [u8]) {
-        put_u32(raw, field::VERSION_CLASS_FLOW, VERSION | 0x0fff_ffff);
-        raw[field::HOP_LIMIT] = 0xff;
+        Ipv6::mask(raw);
     }
 }
